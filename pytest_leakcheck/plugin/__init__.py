@@ -25,17 +25,12 @@ if TYPE_CHECKING:
 
 
 _SCALING: Final = "scaling_budget"
-# How pytest's warning about an unregistered mark begins; the name of the mark follows.
-_UNKNOWN_MARK: Final = "PytestUnknownMarkWarning: Unknown pytest.mark."
-_BUDGET_LINE: Final = (
-    "{name}_budget({example}, *, per_iteration=0, {peak}over=N, unclosed='fail', reason=''): "
-    "pytest-leakcheck: bound the {plural} that this test retains."
-)
 
 
 def _marker(name: str, unit: str, plural: str, *, peak: bool = True) -> str:
     example = "0" if unit == "count" else '"1 MiB"'
-    return _BUDGET_LINE.format(name=name, example=example, plural=plural, peak=f"peak={example}, " if peak else "")
+    options = f"per_iteration=0, {f'peak={example}, ' if peak else ''}over=N, unclosed='fail', reason=''"
+    return f"{name}_budget({example}, *, {options}): pytest-leakcheck: bound the {plural} that this test retains."
 
 
 MARKERS: Final = (
@@ -54,13 +49,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options and configuration keys."""
     group = parser.getgroup("leakcheck", "leakcheck: find leaks by repeating tests")
     for option in OPTIONS:
-        text = option.help if option.kind == "bool" else f"{option.help} Default: {option.default or 'none'}."
-        if not option.flagged:
-            pass
-        elif option.kind == "bool":
-            group.addoption(option.flag, dest=option.key, action="store_true", default=None, help=text)
-        else:
-            group.addoption(option.flag, dest=option.key, metavar=option.metavar, default=None, help=text)
+        switch = option.kind == "bool"
+        text = option.help if switch else f"{option.help} Default: {option.default or 'none'}."
+        if option.flagged:
+            how: dict[str, Any] = {"action": "store_true"} if switch else {"metavar": option.metavar}
+            group.addoption(option.flag, dest=option.key, default=None, help=text, **how)
         if option.ini:
             parser.addini(option.key, text, type=option.kind, default=option.default)
 
@@ -109,7 +102,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     known = [line.partition("(")[0] for line in lines if "pytest-leakcheck:" in line]
     said = set()
     for warning in terminalreporter.stats["warnings"]:
-        name = warning.message.partition(_UNKNOWN_MARK)[2].partition(" ")[0]
+        name = warning.message.partition("PytestUnknownMarkWarning: Unknown pytest.mark.")[2].partition(" ")[0]
         if name and name not in said and (advice := suggest(name, known)):
             said.add(name)
             place = warning.get_location(config)
@@ -128,10 +121,7 @@ def _refuse_options_without_effect(config: pytest.Config) -> None:
 
 
 def _disable_assert_rewriting(config: pytest.Config) -> None:
-    """Keep pytest from rewriting the asserts of this package, because that would compile the whole package again.
-
-    Without a bytecode cache, as is common in CI, that takes 0.1 s per session. pytest has no option for this.
-    """
+    """Keep pytest from rewriting the asserts of this package: to compile it again takes 0.1 s without a bytecode cache."""
     hook = config.pluginmanager.rewrite_hook
     # With --assert=plain the hook has neither attribute.
     getattr(hook, "_must_rewrite", set()).discard("pytest_leakcheck")
@@ -148,9 +138,8 @@ def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe | Device]]
     except ProbeError as error:
         raise pytest.UsageError(f"pytest_leakcheck_probes: {error}") from None
     for probe in probes:
-        if not isinstance(probe, Probe):
-            continue
-        config.addinivalue_line("markers", _marker(probe.name, probe.unit, probe.as_resource().plural))
+        if isinstance(probe, Probe):
+            config.addinivalue_line("markers", _marker(probe.name, probe.unit, probe.as_resource().plural))
 
 
 @pytest.fixture
@@ -171,8 +160,7 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give the argument of ``scaling_budget`` a size: the one that this process measures, or else the smallest."""
-    # Look in the keywords first: they already contain the names of the markers of all parents. `get_closest_marker`
-    # walks these markers, which takes 5,400 instructions per test.
+    # The keywords already contain the names of the markers of all parents, which `get_closest_marker` walks.
     if _SCALING not in metafunc.definition.keywords or metafunc.definition.get_closest_marker(_SCALING) is None:
         return
     from pytest_leakcheck.config.scaling_marker import read_sweep
@@ -182,9 +170,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except InputError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     if sweep.engine == "gloo" and not metafunc.config.stash[SETTINGS].active:
-        from pytest_leakcheck.plugin.gloo_alone import stand_alone
+        from pytest_leakcheck.plugin import gloo_alone
 
-        stand_alone(metafunc.config)
+        if not metafunc.config.pluginmanager.is_registered(gloo_alone):
+            metafunc.config.pluginmanager.register(gloo_alone, "leakcheck-alone")
     size = metafunc.config.stash.get(SIZE, sweep.sizes[0])
     # The node id does not contain the size, so that the id is the same with and without measuring.
     metafunc.parametrize(sweep.axis, [size], ids=[pytest.HIDDEN_PARAM])

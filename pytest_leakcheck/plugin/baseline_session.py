@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
 
 from pytest_leakcheck.baseline import known_leaks
 from pytest_leakcheck.baseline.compare import baseline_of
 from pytest_leakcheck.baseline.matching import KnownLeaks
-from pytest_leakcheck.baseline.update import Change, Observed, find_fixed, prune, update
+from pytest_leakcheck.baseline.update import Observed, find_fixed, prune, update
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
@@ -22,19 +21,19 @@ from pytest_leakcheck.plugin.chosen_tests import selected_by
 from pytest_leakcheck.plugin.stash import KNOWN, PROCESS
 from pytest_leakcheck.report import json_file
 
-_NAME: Final = "leakcheck-baseline.json"
-
 
 class BaselineSession:
-    """The hooks of a session that has, or writes, a file of known leaks; registered in each process that measures."""
+    """What a session does with a file of known leaks, in each process that measures."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        """Store the known leaks on the config; raise `pytest.UsageError` if the file cannot be used or written now."""
-        self._config, self._settings = config, settings
-        self._path = Path(config.rootpath, settings.baseline or _NAME)
+    def __init__(self, config: pytest.Config, settings: Settings, existing: Collection[str]) -> None:
+        """Store the known leaks on the config; raise `pytest.UsageError` if the file cannot be used or written now.
+
+        `existing` are the node ids that will be collected.
+        """
+        self._config, self._settings, self._existing = config, settings, existing
+        self._path = Path(config.rootpath, settings.baseline or "leakcheck-baseline.json")
         self._writes = settings.update_baseline or settings.prune_baseline
         self._observed = Observed()
-        self._existing: set[str] = set()
         self._lines: list[tuple[str, str]] = []
         self._is_report, self._notice = False, ""
         self._is_controller = not xdist.is_worker(config) and PROCESS not in config.stash
@@ -44,16 +43,13 @@ class BaselineSession:
             self._check_writing()
 
     def _read(self) -> KnownLeaks | None:
-        if not self._path.exists():
-            if self._settings.baseline and not self._writes:
-                raise pytest.UsageError(
-                    f"{self._source}: the file does not exist: write it with --leakcheck-update-baseline"
-                )
-            if not self._writes:
+        exists = self._path.exists()
+        if not exists and not self._writes:
+            if not self._settings.baseline:
                 return None
-            baseline = known_leaks.Baseline()
-        else:
-            baseline = self._read_file()
+            source = f"--leakcheck-baseline={self._settings.baseline} ({self._settings.sources.get('baseline', '')})"
+            raise pytest.UsageError(f"{source}: the file does not exist: write it with --leakcheck-update-baseline")
+        baseline = self._read_file() if exists else known_leaks.Baseline()
         return KnownLeaks(baseline, _today(), updating=self._writes)
 
     def _read_file(self) -> known_leaks.Baseline:
@@ -68,10 +64,6 @@ class BaselineSession:
             raise pytest.UsageError(f"{where}{error}") from None
         self._notice = report.notice
         return baseline_of(report.findings)
-
-    @property
-    def _source(self) -> str:
-        return f"--leakcheck-baseline={self._settings.baseline} ({self._settings.sources.get('baseline', '')})"
 
     def _check_writing(self) -> None:
         flag = "--leakcheck-prune-baseline" if self._settings.prune_baseline else "--leakcheck-update-baseline"
@@ -88,14 +80,6 @@ class BaselineSession:
             raise pytest.UsageError(f"{flag} needs the whole suite, but {why} selects a part of it: leave it out")
         if not os.access(self._path if self._path.exists() else self._path.parent, os.W_OK):
             raise pytest.UsageError(f"{flag}: {self._path} cannot be written; name a file in a writable folder")
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self._existing.update(item.nodeid for item in items)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        self._existing.update(ids)
 
     def add(self, finding: Finding) -> None:
         if self._known is None:
@@ -123,7 +107,10 @@ class BaselineSession:
                 written = prune(written, self._existing)
             self._path.write_text(known_leaks.to_text(written), encoding="utf-8", errors="backslashreplace")
             pruned = len(change.baseline.known) - len(written.known)
-            self._lines.append(("green", f"leakcheck: wrote {self._path}: {_count(change, pruned)}"))
+            counts = {"added": change.added, "changed": change.changed, "fixed": change.fixed, "pruned": pruned}
+            counts["unchanged"] = change.unchanged - pruned
+            done = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no leaks"
+            self._lines.append(("green", f"leakcheck: wrote {self._path}: {done}"))
             return
         for leak in find_fixed(baseline, self._observed):
             advice = f": remove {short_id(leak.finding)} from {self._path.name}, or --leakcheck-update-baseline"
@@ -137,17 +124,6 @@ class BaselineSession:
         if self._notice:
             yield "yellow", f"leakcheck: {self._path}: {self._notice}"
         yield from self._lines
-
-
-def _count(change: Change, pruned: int) -> str:
-    parts: dict[str, Any] = {
-        "added": change.added,
-        "changed": change.changed,
-        "fixed": change.fixed,
-        "pruned": pruned,
-        "unchanged": change.unchanged - pruned,
-    }
-    return ", ".join(f"{count} {word}" for word, count in parts.items() if count) or "no leaks"
 
 
 def _today() -> str:

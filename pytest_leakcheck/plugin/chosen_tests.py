@@ -109,20 +109,15 @@ class Sampling:
             judged = len(self._costs)
             yield f"{judged:,} of {judged + left_out:,} tests judged in {self._settings.session_time}: {turn}"
 
-    def forecast(self, items: Collection[pytest.Item]) -> Forecast:
-        """Return how long those of these items are expected to take that are to be judged."""
-        return Forecast([item.nodeid for item in items if is_asked(item)], self._known_seconds())
+    def forecast(self, tests: Collection[str], *, known: bool = False) -> Forecast:
+        """Return how long these tests are expected to take; if `known`, those that earlier sessions have measured.
 
-    def forecast_known(self, tests: Collection[str]) -> Forecast:
-        """Return how long those of these tests are expected to take that earlier sessions have measured.
-
-        A controller of xdist knows only their node ids. With a sample, it does not know which are measured this time.
+        A controller of xdist does not know which tests of its workers are measured, least of all with a sample.
         """
-        seconds = self._known_seconds()
-        return Forecast([] if self._settings.sample else [test for test in tests if test in seconds], seconds)
-
-    def _known_seconds(self) -> dict[str, float]:
-        return {test: one.seconds for test, one in self._known_costs().items()}
+        seconds = {test: one.seconds for test, one in self._known_costs().items()}
+        if known:
+            tests = [] if self._settings.sample else [test for test in tests if test in seconds]
+        return Forecast(tests, seconds)
 
     @property
     def limit(self) -> float:

@@ -1,7 +1,6 @@
 """Write torch's memory snapshot of a test that leaks memory of a CUDA device, for the viewer at pytorch.org/memory_viz.
 
-torch records its history only while the cause of such a leak is searched for: then nothing is judged any more. The file
-lies beside the JSON report or the page, and is written only if the session has one of these.
+torch records its history only while the cause is searched for. The file lies beside the JSON report or the page.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -22,9 +21,6 @@ from pytest_leakcheck.model.resources import DEVICE_MEMORY
 from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.runner.repetition import Repetition
-
-# Allocations and releases that torch records at most; each takes a few KiB of the host's memory.
-_MAX_ENTRIES: Final = 100_000
 
 
 def folder_of_reports(config: pytest.Config, settings: Settings) -> str:
@@ -53,7 +49,8 @@ class DeviceSnapshot:
             memory = _find_memory()
             # A program that records its own history keeps it.
             if memory is not None and not _is_recording():
-                memory._record_memory_history(max_entries=_MAX_ENTRIES, stacks="python")
+                # Each entry takes a few KiB of the host's memory.
+                memory._record_memory_history(max_entries=100_000, stacks="python")
                 self._recording = memory
         except Exception as error:  # noqa: BLE001 - the snapshot is of less value than the verdict
             self._failed = describe_error(error)

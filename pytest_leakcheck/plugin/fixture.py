@@ -29,7 +29,7 @@ from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
 from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.inert_fixture import Leakcheck, check_steps
-from pytest_leakcheck.plugin.item_reports import leak_error, report_findings, report_results
+from pytest_leakcheck.plugin.item_reports import apply, report_findings
 from pytest_leakcheck.plugin.stash import (
     FINDINGS,
     FIXTURE,
@@ -52,11 +52,7 @@ UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() n
 
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
-    """Return the value of the fixture.
-
-    It measures nothing with a debugger, or in the last, logged run of a repeated test. In the iterations of such a test,
-    and in a process that runs a test once for its peaks, it measures only gauges and checkpoints.
-    """
+    """Return the value of the fixture, which measures nothing with a debugger, or in the last run of a repeated test."""
     if SIZE in node.config.stash:
         from pytest_leakcheck.plugin.isolation.metered_run import Sized
 
@@ -84,32 +80,29 @@ class _RepeatedFixture(Leakcheck):
         self._iteration.repetition.checkpoint(label)
 
 
-class FixtureHooks:
-    """The hook that ends the use of the fixture with the body of the test; registered with ``--leakcheck``."""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        fixture: MeasuringFixture | None = item.stash.get(FIXTURE, None)
-        if fixture is None:
-            return (yield)
-        del item.stash[FIXTURE]
-        try:
-            result = yield
-        except KeyboardInterrupt:
-            fixture.interrupt()
-            raise
-        finally:
-            fixture.close()
-        fixture.finish()
-        return result
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """End the use of the fixture with the body of the test; this module is registered as a plugin."""
+    fixture: MeasuringFixture | None = item.stash.get(FIXTURE, None)
+    if fixture is None:
+        return (yield)
+    del item.stash[FIXTURE]
+    try:
+        result = yield
+    except KeyboardInterrupt:
+        fixture.interrupt()
+        raise
+    finally:
+        fixture.close()
+    fixture.finish()
+    return result
 
 
 class MeasuringFixture(Leakcheck):
     """The fixture in a test that runs once; it judges each loop and block."""
 
     def __init__(self, node: pytest.Item, settings: Settings) -> None:
-        self._node = node
-        self._settings = settings
+        self._node, self._settings = node, settings
         self._gauges: dict[str, Callable[[], int]] = {}
         self._gauge_levels: dict[str, int | None] = {}
         self._looping = False
@@ -134,16 +127,13 @@ class MeasuringFixture(Leakcheck):
 
     def _judged_steps(self, n: int | None, levels: tuple[Budget, ...]) -> Generator[int, None, None]:
         self._not_begun.remove(levels)
-        effort = effort_of(self._settings)
-        if n is not None:
-            effort = replace(effort, iterations=n)
+        effort = effort_of(self._settings) if n is None else replace(effort_of(self._settings), iterations=n)
         budgets = (*self._gauge_budgets(), *levels)
         process = self._node.config.stash.get(PROCESS, {})
         ceiling = ceiling_of(self._node.iter_markers(), self._settings)
         plan = Plan(self._node.nodeid, budgets, effort, process, ceiling)
         repetition = self._repetition = Repetition(plan, self._gauges)
-        step, wanted = 0, True
-        self._looping = True
+        step, wanted, self._looping = 0, True, True
         switch = _allow_blocking()
         try:
             repetition.begin()
@@ -219,8 +209,7 @@ class MeasuringFixture(Leakcheck):
         """Report what was found until Ctrl-C ended the test, whose reports are not logged."""
         self.close()
         findings: list[Finding] = self._node.stash.get(FINDINGS, [])
-        report_findings(self._node, findings)
-        report_results(self._node, [result for result, _step in self._left], self._settings)
+        report_findings(self._node, findings, [result for result, _step in self._left])
 
     def finish(self) -> None:
         """After the body, report the loops that the test has left, and whether it measured anything."""
@@ -238,19 +227,12 @@ class MeasuringFixture(Leakcheck):
     def _report(self, result: Result) -> None:
         finding = conclude(result, Policy.of(self._settings, self._node.config.stash[KNOWN]))
         self._node.stash.setdefault(FINDINGS, []).append(finding)
-        if finding.colour == "red":
-            raise leak_error(finding, self._node)
-        if finding.missing and self._settings.fail_on:
-            # Skip the test, as with a budget marker. A test must not pass if a resource that it names was not read.
-            pytest.skip(finding.missing)
+        apply(finding, self._node, self._settings)
 
 
 def _allow_blocking() -> Any:
-    """Begin the plugin's own work, which reads files; return the switch for `_forbid_blocking`, or None.
-
-    blockbuster refuses calls that block an event loop. It marks its own by the same switch, one for each thread, and
-    has no public one. These are functions and no context manager, because the objects of one would be counted.
-    """
+    """Begin the plugin's own work, which reads files; return the switch for `_forbid_blocking`, or None."""
+    # blockbuster refuses calls that block an event loop, and has no public switch. A context manager would be counted.
     blockbuster = sys.modules.get("blockbuster.blockbuster")
     switch: Any = getattr(blockbuster, "_skip", None)
     if getattr(switch, "value", None) is not False:

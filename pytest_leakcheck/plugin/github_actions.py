@@ -5,27 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from pytest_leakcheck.model.cause import Causes
-from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
 from pytest_leakcheck.report.github import annotate, summary_table
 from pytest_leakcheck.report.glyphs import printable
 
-# It annotates each failed test, and so each leak.
-_ANNOTATING_PLUGIN: Final = "pytest_github_actions_annotate_failures"
-
-
-def is_used() -> bool:
-    """Return whether this process runs in a job of GitHub Actions."""
-    return os.environ.get("GITHUB_ACTIONS") == "true"
-
 
 class GithubActions:
-    """The hooks that report to GitHub; registered in the process that prints, if `is_used`."""
+    """The hooks that report to GitHub; registered in the process that prints, in a job of GitHub Actions."""
 
     def __init__(self, config: pytest.Config, headline: Callable[[], str]) -> None:
         self._headline = headline
@@ -33,13 +23,10 @@ class GithubActions:
         self._root = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath)
         # Kept now, since a test may change the environment.
         self._summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
-        self._annotates = not any(
-            name.startswith(_ANNOTATING_PLUGIN) or getattr(plugin, "__name__", "").startswith(_ANNOTATING_PLUGIN)
-            for name, plugin in config.pluginmanager.list_name_plugin()
-        )
-
-    def add(self, finding: Finding) -> None:
-        self._causes.add(finding)
+        self.add = self._causes.add
+        # That plugin annotates each failed test, and so each leak.
+        named = [f"{name} {getattr(one, '__name__', '')}" for name, one in config.pluginmanager.list_name_plugin()]
+        self._annotates = not any("pytest_github_actions_annotate_failures" in one for one in named)
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

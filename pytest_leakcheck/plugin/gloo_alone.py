@@ -9,13 +9,11 @@ import contextlib
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from pytest_leakcheck.config.markers import SCALING
-
-_PLUGIN_NAME: Final = "leakcheck-alone"
 
 
 @contextlib.contextmanager
@@ -33,21 +31,13 @@ def join_process_group(**options: Any) -> Iterator[None]:
         dist.destroy_process_group()
 
 
-class _SingleRankGroup:
-    """A hook that gives each test with gloo ranks a group of one, in which collective operations work."""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        mark = item.get_closest_marker(SCALING)
-        if mark is None or mark.kwargs.get("engine") != "gloo":
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Give each test with gloo ranks a group of one, if this module is registered as a plugin."""
+    mark = item.get_closest_marker(SCALING)
+    if mark is None or mark.kwargs.get("engine") != "gloo":
+        return (yield)
+    with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
+        meeting = Path(folder, "meeting").as_uri()
+        with join_process_group(init_method=meeting, rank=0, world_size=1):
             return (yield)
-        with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
-            meeting = Path(folder, "meeting").as_uri()
-            with join_process_group(init_method=meeting, rank=0, world_size=1):
-                return (yield)
-
-
-def stand_alone(config: pytest.Config) -> None:
-    """Run each test with gloo ranks in a group of one, in this process."""
-    if not config.pluginmanager.hasplugin(_PLUGIN_NAME):
-        config.pluginmanager.register(_SingleRankGroup(), _PLUGIN_NAME)

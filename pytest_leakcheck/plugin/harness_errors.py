@@ -1,8 +1,4 @@
-"""Tell errors of the measurement from those of pytest, of other plugins and of the user.
-
-An error of the measurement must cost no more than the verdict on one test: the test keeps the outcome that it has
-without the plugin, its finding is ``inconclusive``, and the next test is judged.
-"""
+"""Tell errors of the measurement, which cost no more than the verdict on one test, from those of others."""
 
 from __future__ import annotations
 
@@ -27,11 +23,9 @@ _PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest,
 
 
 def is_of_harness(error: Exception) -> bool:
-    """Return whether an error was raised in the measurement, or in what the measurement called.
+    """Return whether code of this package raised an error, or called what did, and not by way of pytest.
 
-    That is so if code of this package called it, and not code of pytest that this package called. The cause may lie in
-    the test, which may have closed our descriptors or replaced a function of the standard library. Wrong use of the
-    plugin (`LeakcheckError`) does not count.
+    The cause may lie in the test, which may have closed our descriptors. Wrong use (`LeakcheckError`) does not count.
     """
     if isinstance(error, LeakcheckError):
         return False
@@ -51,8 +45,7 @@ def why_failed(error: Exception) -> str:
 def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
     """Return the result for a test whose measurement failed with this error; raise any other error again.
 
-    With `of_test`, an error that a function of the project raised counts as well, for example a gauge, or a function
-    that the test has put in place of one of the standard library.
+    With `of_test`, an error that a function of the project raised counts as well, for example a gauge.
     """
     innermost = _files_of(error)[-1]
     if not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):

@@ -1,9 +1,8 @@
 """Make a Hypothesis test repeat the same examples, without health checks.
 
-The first iteration uses the user's settings, the database and new examples, and a failure in it is the test's own. The
-other iterations repeat fixed examples, because new examples would be different work each time. They do not use the
-database, because it is a file that grows. Each iteration has a new instance of the test class. A health check
-(``HealthCheck.differing_executors``) would report this as a fault of the test, so health checks are off.
+The first iteration uses the user's settings, so a failure in it is the test's own. The others repeat fixed examples,
+because new ones would be different work, without the database, a file that grows. A health check would report the new
+instance of the test class of each iteration as a fault.
 """
 
 from __future__ import annotations
@@ -13,11 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-# The attributes that hold the settings: on a test function, and on the class of a state machine.
+# The attribute of a test function that holds the settings.
 _FUNCTION_ATTRIBUTE: Final = "_hypothesis_internal_use_settings"
-_MACHINE_ATTRIBUTE: Final = "settings"
-# Phases that only explain a failure. They are skipped because a failure of a later iteration is not investigated.
-_SKIPPED_PHASES: Final = ("shrink", "explain")
 
 
 class Examples:
@@ -36,7 +32,7 @@ class Examples:
         holder: Any = function
         if not hasattr(function, _FUNCTION_ATTRIBUTE):
             # A state machine has its settings on the class.
-            holder, self._attribute = getattr(item, "cls", None), _MACHINE_ATTRIBUTE
+            holder, self._attribute = getattr(item, "cls", None), "settings"
         own = getattr(holder, self._attribute, None)
         if isinstance(own, hypothesis.settings):
             self._holder = holder
@@ -46,17 +42,16 @@ class Examples:
                 derandomize=True,
                 database=None,
                 deadline=None,
-                phases=[phase for phase in own.phases if phase.name not in _SKIPPED_PHASES],
+                # A failure of a later iteration is not investigated.
+                phases=[phase for phase in own.phases if phase.name not in ("shrink", "explain")],
                 suppress_health_check=list(hypothesis.HealthCheck),
             )
 
     def fix(self) -> None:
         """Set the fixed settings; call before each run except the first, because Hypothesis may have replaced them."""
-        if self._holder is None:
-            return
-        if self._original is None:
-            self._original = getattr(self._holder, self._attribute)
-        setattr(self._holder, self._attribute, self._fixed)
+        if self._holder is not None:
+            self._original = self._original or getattr(self._holder, self._attribute)
+            setattr(self._holder, self._attribute, self._fixed)
 
     def put_back(self) -> None:
         """Restore the user's settings after the last run."""

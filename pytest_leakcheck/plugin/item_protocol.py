@@ -22,15 +22,13 @@ class ItemProtocol:
     """The hook that replaces pytest's protocol for one item; registered with ``--leakcheck``."""
 
     def __init__(self, settings: Settings, repeater: Repeater) -> None:
-        self._settings = settings
-        self._repeater = repeater
+        self._settings, self._repeater = settings, repeater
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if item.stash[UNMEASURED]:
             return None
-        # Import the modules when the first item needs them. Isolation, including psutil, is a fifth of what the plugin
-        # loads, but most tests run in this process and do not need it.
+        # Imported here, because most tests run in this process and need neither isolation nor psutil.
         if SWEEP in item.stash:
             from pytest_leakcheck.plugin.scaling.scaled_item import run_sizes
 
@@ -54,14 +52,11 @@ class ItemProtocol:
         return plan if plan is not None and plan.effort.isolate else None
 
     def _plan_of_fixture(self, item: pytest.Item) -> Plan | None:
-        """Return a provisional plan for a test that uses the fixture; None for other tests.
-
-        The fixture makes the real plan when the test runs. This one provides only the effort and the ceiling; its
-        budget names the resource in the report if the subprocess gives no verdict.
-        """
+        """Return a provisional plan, with the effort and the ceiling, for a test that uses the fixture; else None."""
         if "leakcheck" not in getattr(item, "fixturenames", ()) or item.stash.get(NOT_ASKED, ""):
             return None
         settings = for_test(self._settings, item.nodeid)
+        # Its resource is named if the subprocess gives no verdict.
         budgets = (Budget(next(iter(RESOURCES))),)
         return plan_test(item.nodeid, budgets, effort_of(settings), ceiling=ceiling_of(item.iter_markers(), settings))
 

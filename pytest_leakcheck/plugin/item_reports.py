@@ -10,7 +10,7 @@ from dataclasses import replace
 
 # The functions themselves: a test may replace those of the module.
 from json import loads
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -24,22 +24,22 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import WORST_FIRST
 from pytest_leakcheck.plugin.errors import LeakError
 from pytest_leakcheck.plugin.rerun_command import rerun_command
-from pytest_leakcheck.plugin.stash import KNOWN
+from pytest_leakcheck.plugin.stash import KNOWN, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.report import junit
 from pytest_leakcheck.report.finding_text import WIDTH, plain, styled_lines
 from pytest_leakcheck.report.json_file import to_line
 
 if TYPE_CHECKING:
-    # Not imported at run time, because only sessions that run tests in subprocesses need this module.
-    from pytest_leakcheck.plugin.isolation.messages import Warned
-
-# The maximum number of columns of the first line of a report. A longer line is hard to read.
-_MAX_WIDTH: Final = 120
+    from pytest_leakcheck.plugin.isolation.messages import Messages, Warned
 
 
-def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
-    """Restore a serialized report of an item; it and its findings get the node id that the item has in this process."""
+def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]:
+    """Restore the reports of an item that a subprocess has sent, with the node id that the item has in this process."""
+    return [_restore(item, data) for data in messages.reports]
+
+
+def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     data["nodeid"] = item.nodeid
     with OriginalFunctions():
         found = findings_of(data.pop("leakcheck", ""))
@@ -56,21 +56,16 @@ def report_of(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     return report
 
 
-def warn(item: pytest.Item, warning: Warned) -> None:
-    """Log a warning from a child process; a category that is not imported in this process becomes `Warning`."""
-    module, name = warning.category
-    category = getattr(sys.modules.get(module), name, None)
-    if not (isinstance(category, type) and issubclass(category, Warning)):
-        category = Warning
-    message = warnings.WarningMessage(warning.text, category, warning.filename, warning.lineno)
-    item.ihook.pytest_warning_recorded.call_historic(
-        kwargs={
-            "warning_message": message,
-            "when": "runtest",
-            "nodeid": warning.nodeid,
-            "location": warning.location,
-        }
-    )
+def warn(item: pytest.Item, warned: Iterable[Warned]) -> None:
+    """Log warnings from a child process; a category that is not imported in this process becomes `Warning`."""
+    for one in warned:
+        module, name = one.category
+        category = getattr(sys.modules.get(module), name, None)
+        if not (isinstance(category, type) and issubclass(category, Warning)):
+            category = Warning
+        message = warnings.WarningMessage(one.text, category, one.filename, one.lineno)
+        recorded = {"warning_message": message, "when": "runtest", "nodeid": one.nodeid, "location": one.location}
+        item.ihook.pytest_warning_recorded.call_historic(kwargs=recorded)
 
 
 def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> None:
@@ -96,10 +91,7 @@ def make_report(
     def outcome() -> None:
         if finding.recording.stopped == "lost":
             pytest.fail(str(leak_error(finding, item)), pytrace=False)
-        if finding.colour == "red":
-            raise leak_error(finding, item)
-        if finding.missing:
-            pytest.skip(finding.missing)
+        apply(finding, item)
 
     # JUnit's XML takes them from the report of the tear-down.
     item.user_properties += junit.properties(finding)
@@ -111,22 +103,29 @@ def make_report(
     return report
 
 
+def apply(finding: Finding, item: pytest.Item, settings: Settings | None = None) -> None:
+    """Raise `LeakError` for a red finding, and skip the test if a resource that it names could not be read."""
+    if finding.colour == "red":
+        raise leak_error(finding, item)
+    # Under --leakcheck-fail-on=none, each test has the outcome that it has without the plugin.
+    if finding.missing and (settings is None or settings.fail_on):
+        pytest.skip(finding.missing)
+
+
 def leak_error(finding: Finding, item: pytest.Item) -> LeakError:
     """Return the error that fails an item, with the report of its finding."""
     config, width = item.config, WIDTH
     if config.pluginmanager.hasplugin("terminalreporter"):
-        width = max(WIDTH, min(_MAX_WIDTH, config.get_terminal_writer().fullwidth))
+        # A longer line is hard to read.
+        width = max(WIDTH, min(120, config.get_terminal_writer().fullwidth))
     lines = tuple(styled_lines(finding, width, rerun_command(finding, item)))
     return LeakError(plain(lines), lines)
 
 
 def attach(report: pytest.TestReport, findings: list[Finding], call: pytest.CallInfo[None] | None = None) -> None:
-    """Store findings on a report, and cut the crash message of a finding to its first line.
+    """Store findings on a report, as text, and the lines of a `LeakError` that the `call` raised.
 
-    If the `call` raised a `LeakError`, the lines of its report are stored as well.
-
-    They are stored as text, because pytest keeps all reports, and each object of theirs would make every later
-    collection of garbage slower.
+    pytest keeps all reports: objects of theirs would make every later collection of garbage slower.
     """
     red = [one.verdict.outcome for one in findings if one.colour == "red" and one.recording.stopped != "lost"]
     # Only what is needed: with more attributes, the dict of each report that pytest keeps would take 768 bytes more.
@@ -154,16 +153,14 @@ def findings_of(text: str, nodeid: str = "") -> list[Finding]:
     return [decode(Finding, one) for one in found]
 
 
-def report_results(item: pytest.Item, results: Iterable[Result], settings: Settings) -> None:
-    """Report what a test that Ctrl-C ends has found, with verdicts on what was not judged; pytest logs no report of it."""
-    with OriginalFunctions():
-        policy = Policy.of(settings, item.config.stash[KNOWN])
-        report_findings(item, [conclude(interrupted(result), policy) for result in results])
+def report_findings(item: pytest.Item, findings: Iterable[Finding], results: Iterable[Result] = ()) -> None:
+    """Report what a test that Ctrl-C ends has found, with verdicts on what was not judged; pytest logs no report of it.
 
-
-def report_findings(item: pytest.Item, findings: Iterable[Finding]) -> None:
-    """Add findings to those of the session, in the process that prints; another process ends without them."""
+    The findings are added to those of the session in the process that prints; another process ends without them.
+    """
     session: Any = item.config.pluginmanager.getplugin("leakcheck-session")
-    with contextlib.suppress(Exception):
+    with OriginalFunctions(), contextlib.suppress(Exception):
         for finding in findings:
             session.add(finding)
+        for result in results:
+            session.add(conclude(interrupted(result), Policy.of(item.config.stash[SETTINGS], item.config.stash[KNOWN])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -33,17 +34,37 @@ _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
 
 
 class SessionLine:
-    """What a line about the session shows, and the line itself; None if there is none."""
+    """The line about the session, if there is one; and under ``-v``, how often each test was repeated."""
 
     def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
         self._config, self._sampling = config, sampling
         self._line: TransientLine | None = None
         self._forecast = Forecast((), {})
         self._red: set[str] = set()
+        # Of the findings of the report that is being logged.
+        self._iterations, self._seconds = 0, 0.0
 
     def add(self, finding: Finding) -> None:
         if finding.colour == "red":
             self._red.add(finding.test)
+        self._iterations += max((one.iterations for one in finding.recording.series), default=0)
+        self._seconds += finding.recording.seconds
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self) -> Generator[None, object, object]:
+        self._erase()
+        try:
+            return (yield)
+        finally:
+            self._iterations, self._seconds = 0, 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_report_teststatus(self) -> Generator[None, _Status, _Status]:
+        category, letter, word = yield
+        if not self._iterations or self._config.get_verbosity() <= 0 or not word:
+            return category, letter, word
+        counted = f" ({format_count(self._iterations, 'iteration')}, {self._seconds:.1f} s)"
+        return category, letter, word + counted if isinstance(word, str) else (word[0] + counted, word[1])
 
     def _erase(self) -> None:
         if self._line is not None:
@@ -54,7 +75,7 @@ class ProgressLine(SessionLine):
     """The hooks that show the line; registered in the process that prints.
 
     The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted from the readings
-    (`runner.progress`). It goes to the descriptor of the terminal that pytest keeps while it captures output.
+    (`runner.progress`).
     """
 
     def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
@@ -67,7 +88,7 @@ class ProgressLine(SessionLine):
         """State how many tests are measured, and how long that takes, if it is known."""
         if self._config.getoption("collectonly") or find_debugger(self._config):
             return []
-        self._forecast = self._sampling.forecast(items)
+        self._forecast = self._sampling.forecast([item.nodeid for item in items if is_asked(item)])
         self._line = open_line(self._config)
         if self._line is not None:
             self._config.add_cleanup(follow(self._follow))
@@ -77,8 +98,7 @@ class ProgressLine(SessionLine):
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         if not is_asked(item):
             return (yield)
-        self._item = item
-        self._began = clock.monotonic()
+        self._item, self._began = item, clock.monotonic()
         self._due = self._began + progress.AFTER
         try:
             return (yield)
@@ -95,10 +115,6 @@ class ProgressLine(SessionLine):
         if self._forecast.expected(nodeid) >= _SLOW_SECONDS:
             self._draw("", "")
         return result
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self) -> None:
-        self._erase()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_enter_pdb(self) -> None:
@@ -129,41 +145,9 @@ class ProgressLine(SessionLine):
     def _draw(self, step: str, details: str) -> None:
         if self._line is None or self._item is None:
             return
-        forecast = self._forecast
-        left = forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
-        session = SessionProgress(forecast.done, forecast.tests, len(self._red), left)
-        test = ItemProgress(self._item.name, step, details)
-        self._line.draw(progress_line(test, session, self._line.width))
-
-
-class IterationCounts:
-    """The hooks that add to the word of each test, under ``-v``, how often it was repeated and how long that took."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self._iterations, self._seconds = 0, 0.0
-
-    def add(self, finding: Finding) -> None:
-        """Take a finding of the report that is logged next."""
-        self._iterations += max((one.iterations for one in finding.recording.series), default=0)
-        self._seconds += finding.recording.seconds
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_logreport(self) -> Generator[None, object, object]:
-        try:
-            return (yield)
-        finally:
-            self._iterations, self._seconds = 0, 0.0
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_report_teststatus(self) -> Generator[None, _Status, _Status]:
-        category, letter, word = yield
-        if not self._iterations or self._config.get_verbosity() <= 0 or not word:
-            return category, letter, word
-        counted = f" ({format_count(self._iterations, 'iteration')}, {self._seconds:.1f} s)"
-        if isinstance(word, str):
-            return category, letter, word + counted
-        return category, letter, (word[0] + counted, word[1])
+        left = self._forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
+        session = SessionProgress(self._forecast.done, self._forecast.tests, len(self._red), left)
+        self._line.draw(progress_line(ItemProgress(self._item.name, step, details), session, self._line.width))
 
 
 def estimate(config: pytest.Config, sampling: Sampling, forecast: Forecast, tests: int, workers: int = 1) -> str:
@@ -187,11 +171,10 @@ def open_line(config: pytest.Config) -> TransientLine | None:
     terminal = getattr(getattr(getattr(capture, "_global_capturing", None), "out", None), "targetfd_save", None)
     if not isinstance(terminal, int) or os.environ.get("TERM", "dumb") == "dumb":
         return None
-    try:
+    with contextlib.suppress(OSError):
         file = config.get_terminal_writer()._file
         return TransientLine(terminal, file.encoding) if file.isatty() and os.isatty(terminal) else None
-    except OSError:
-        return None
+    return None
 
 
 def _wants_progress(config: pytest.Config) -> bool:

@@ -1,12 +1,6 @@
-"""Remove what pytest itself retains of each iteration of a test.
+"""Remove what pytest itself retains of each iteration of a test, which is no leak of the test.
 
-What pytest retains is not a leak of the test.
-
-These amounts were measured per iteration of one item. A function fixture that uses a module fixture leaves 6 gc objects
-and 10 memory blocks, because it adds a finalizer to the wider-scoped fixture. ``tmp_path`` leaves as many, and a
-directory. A warning leaves 2 objects, ``print`` 2 blocks, ``record_property`` 1 block, and ``add_marker`` 1 object and
-3 blocks. The item of a method retains the instance of its test class. ``pytester`` leaves two directories, and a run in
-one of them an entry of ``sys.path_importer_cache``: 9 gc objects, or 419 bytes of malloc.
+It is finalizers of fixtures of a wider scope, folders, sections, properties, markers and instances of test classes.
 """
 
 from __future__ import annotations
@@ -21,9 +15,7 @@ import pytest
 
 try:
     from _pytest.subtests import failed_subtests_key
-except (
-    ImportError
-):  # pragma: no cover  # a later pytest may move it; then failed subtests are seen by their reports only
+except ImportError:  # pragma: no cover  # a later pytest may move it; then only reports show that subtests failed
     failed_subtests_key = None  # type: ignore[assignment]
 
 
@@ -44,12 +36,8 @@ class Residue:
         """Record the fixtures that outlive this iteration, and the folders of its ``tmp_path`` and its ``pytester``."""
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
-        self._outliving = [
-            one
-            for name, used in definitions.items()
-            for one in self._with_overridden(name, used)
-            if one.scope != "function"
-        ]
+        named = (one for name, used in definitions.items() for one in self._with_overridden(name, used))
+        self._outliving = [one for one in named if one.scope != "function"]
         made = (_value_of(definitions, "tmp_path"), *_folders_of_pytester(_value_of(definitions, "pytester")))
         self._folders = [folder for folder in made if isinstance(folder, Path)]
 
@@ -113,11 +101,7 @@ def _folders_of_pytester(pytester: Any) -> tuple[Any, Any]:
 
 
 def _release_number(config: pytest.Config, folder: str) -> None:
-    """Make pytest reuse the number of a removed folder, because a new number in each iteration would retain memory.
-
-    Paths intern their parts, and Python 3.12 retains interned strings until the process ends. The import system keeps a
-    finder for each folder.
-    """
+    """Make pytest reuse the number of a removed folder, because paths intern their parts, which Python 3.12 retains."""
     factory = getattr(config, "_tmp_path_factory", None)
     numbers: dict[str, int] = getattr(factory, "_next_number", {})
     for prefix, following in numbers.items():
@@ -127,7 +111,5 @@ def _release_number(config: pytest.Config, folder: str) -> None:
 
 def _is_spent(finalizer: Any) -> bool:
     """Return whether a finalizer would only finish a fixture that has already finished."""
-    if not isinstance(finalizer, functools.partial):
-        return False
-    definition = getattr(finalizer.func, "__self__", None)
+    definition = getattr(finalizer.func, "__self__", None) if isinstance(finalizer, functools.partial) else None
     return isinstance(definition, pytest.FixtureDef) and definition.cached_result is None

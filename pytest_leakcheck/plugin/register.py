@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pytest_leakcheck.attribution.call_paths import set_project
 from pytest_leakcheck.attribution.tracing.traced_children import prepare_children, release_children
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.plugin import github_actions
+from pytest_leakcheck.plugin import fixture, timeout
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
 from pytest_leakcheck.plugin.chosen_tests import Sampling
 from pytest_leakcheck.plugin.collection import Collection
-from pytest_leakcheck.plugin.fixture import FixtureHooks
+from pytest_leakcheck.plugin.github_actions import GithubActions
 from pytest_leakcheck.plugin.item_protocol import ItemProtocol, ItemState
-from pytest_leakcheck.plugin.progress_line import IterationCounts, ProgressLine
+from pytest_leakcheck.plugin.progress_line import ProgressLine
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.session_report import SessionReport
 from pytest_leakcheck.plugin.shown_failures import FoldedFailures
 from pytest_leakcheck.plugin.stash import PROCESS
-from pytest_leakcheck.plugin.timeout import TimerWatch
 from pytest_leakcheck.plugin.workers_line import WorkersLine
 from pytest_leakcheck.plugin.xdist import is_distributed, is_worker, use_own_folder
 from pytest_leakcheck.probes import clock
@@ -26,11 +27,7 @@ from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
-    """Register the measuring hooks, and prepare this process for them.
-
-    Child processes that are forked from now on become traceable. A process that runs tests moves to its own temporary
-    folder; the main process removes stale folders of killed sessions.
-    """
+    """Register the measuring hooks; a process that runs tests moves to its own temporary folder."""
     set_project(config.rootpath, settings.blame)
     if prepare_children():
         config.add_cleanup(release_children)
@@ -44,27 +41,25 @@ def register(config: pytest.Config, settings: Settings) -> None:
             remove_stale(clock.wall_time())
         if is_worker(config) or not is_distributed(config):
             use_own_folder(config)
-    baseline = BaselineSession(config, settings)
-    config.pluginmanager.register(baseline, "leakcheck-baseline")
     sampling = Sampling(config, settings) if PROCESS not in config.stash else None
+    collection = Collection(settings, sampling)
+    baseline = BaselineSession(config, settings, collection.collected)
     session = SessionReport(config, settings, baseline, sampling)
     config.pluginmanager.register(session, "leakcheck-session")
-    if github_actions.is_used() and sampling is not None and not is_worker(config):
-        github = github_actions.GithubActions(config, session.headline)
-        session.listeners.append(github.add)
-        config.pluginmanager.register(github, "leakcheck-github")
     if sampling is not None and not is_worker(config):
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            github = GithubActions(config, session.headline)
+            session.listeners.append(github.add)
+            config.pluginmanager.register(github, "leakcheck-github")
         line = WorkersLine(config, sampling) if is_distributed(config) else ProgressLine(config, sampling)
-        counts = IterationCounts(config)
-        session.listeners += [line.add, counts.add]
+        session.listeners.append(line.add)
         config.pluginmanager.register(line, "leakcheck-progress")
-        config.pluginmanager.register(counts, "leakcheck-counts")
         config.pluginmanager.register(FoldedFailures(config), "leakcheck-folded-failures")
     repeater = Repeater(settings)
-    config.pluginmanager.register(Collection(settings, sampling), "leakcheck-collection")
+    config.pluginmanager.register(collection, "leakcheck-collection")
     config.pluginmanager.register(repeater, "leakcheck-repeater")
-    config.pluginmanager.register(TimerWatch(), "leakcheck-timer")
-    config.pluginmanager.register(FixtureHooks(), "leakcheck-fixture")
+    config.pluginmanager.register(timeout, "leakcheck-timer")
+    config.pluginmanager.register(fixture, "leakcheck-fixture")
     config.pluginmanager.register(ItemProtocol(settings, repeater), "leakcheck-protocol")
     if sampling is not None:
         config.pluginmanager.register(sampling, "leakcheck-sampling")

@@ -1,9 +1,7 @@
 """Repeat an item (a collected test) through pytest's own protocol, and log a last run.
 
-Each iteration runs set-up, call and tear-down without logging. The counters are read after the tear-down, so that what
-a fixture retains counts. The verdict is known before the last run. A red (failing) verdict is raised in the call phase
-of that run, so every consumer (short summary, JUnit, annotations, xdist) sees an ordinary failed test whose first line
-is the finding.
+Each iteration runs set-up, call and tear-down without logging; then the counters are read. A red (failing) verdict is
+raised in the call phase of the last run, so every consumer sees an ordinary failed test.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Generator
+from dataclasses import replace
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -83,9 +82,8 @@ class Repeater:
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = clock.monotonic()
         with warnings.catch_warnings(), SilentRuns(item) as runs:
-            # Ignore the warning about an object that the garbage collector frees unclosed, because the object is a
-            # finding, not a failure of an iteration. Under `-W error`, the warning would be raised in the next
-            # iteration. The logged run uses the unchanged filters.
+            # An object that the garbage collector frees unclosed is a finding. Under `-W error`, its warning would fail
+            # the next iteration.
             warnings.simplefilter("ignore", ResourceWarning)
             result, first_run = self._repeat(item, plan, examples, runs)
         if may_rerun:
@@ -115,42 +113,33 @@ class Repeater:
 
     def _conclude(self, item: pytest.Item, result: Result) -> Finding:
         """Return the finding on a test; it is inconclusive if that fails."""
+        policy = Policy.of(self._settings, item.config.stash[KNOWN])
         try:
             if any(budget.peak is not None for budget in result.plan.budgets):
                 from pytest_leakcheck.plugin.scaling.scaled_item import judge_peaks
 
                 result = judge_peaks(item, result, self._settings)
-            return self._to_finding(item, result)
+            with OriginalFunctions():
+                return conclude(result, policy)
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
-            return self._to_finding(item, unmeasured(result.plan, error))
-
-    def _to_finding(self, item: pytest.Item, result: Result) -> Finding:
-        with OriginalFunctions():
-            return conclude(result, Policy.of(self._settings, item.config.stash[KNOWN]))
+            with OriginalFunctions():
+                return conclude(unmeasured(result.plan, error), policy)
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record the threads that a test, judged or not, left running: a verdict on later growth names that test."""
         # A test may have replaced or forbidden what listing the threads takes.
         with contextlib.suppress(Exception):
-            self._note_threads(nodeid)
-
-    def _note_threads(self, nodeid: str) -> None:
-        now = thread_ids()
-        self._left_threads |= dict.fromkeys(now - self._known_threads, nodeid)
-        self._known_threads = now
+            now = thread_ids()
+            self._left_threads |= dict.fromkeys(now - self._known_threads, nodeid)
+            self._known_threads = now
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """In the logged run, raise `LeakError` for a red finding, and skip the test if a resource could not be read."""
-        if REPEATING in item.stash or PLAN not in item.stash:
-            return
-        for finding in item.stash.get(FINDINGS, []):
-            if finding.colour == "red":
-                raise item_reports.leak_error(finding, item)
-            # Under --leakcheck-fail-on=none, each test has the outcome that it has without the plugin.
-            if finding.missing and self._settings.fail_on:
-                pytest.skip(finding.missing)
+        if REPEATING not in item.stash and PLAN in item.stash:
+            for finding in item.stash.get(FINDINGS, []):
+                item_reports.apply(finding, item, self._settings)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
@@ -171,8 +160,7 @@ class Repeater:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
             item_reports.attach(report, item.stash[FINDINGS], call)
-            # Add the time of all iterations, because users look at ``--durations`` and JUnit to see where the time of a
-            # session goes.
+            # ``--durations`` and JUnit show where the time of a session goes.
             report.duration += item.stash.get(REPEATED, 0.0)
         return report
 
@@ -181,9 +169,8 @@ class Repeater:
     ) -> tuple[Result | None, list[pytest.TestReport] | None]:
         """Run the iterations, which are not logged; return the result, and reports to log instead of a last run.
 
-        The result is None if the first iteration failed, skipped or failed as expected, or a debugger stopped in it.
-        The reports are those of the first iteration, if there is no result, or a later iteration or the measurement
-        failed without a red verdict; else None.
+        The result is None if the test itself failed or skipped in the first iteration, or a debugger stopped in it.
+        The reports are those of the first iteration.
         """
         timer = Timer(item)
         timer.stop()
@@ -211,7 +198,8 @@ class Repeater:
                     runs.leave_out_recorders()
                     repetition.follow(*iteration.gauges.seal())
                 if failed:
-                    return _end_failed(repetition, iteration.count, error, first_run)
+                    result = _end_failed(repetition, iteration.count, error)
+                    return result, None if _is_red(result) else first_run
                 del reports
                 if not repetition.iteration_done():
                     return repetition.end(), None
@@ -226,37 +214,28 @@ class Repeater:
             repetition.abandon()
             return unmeasured(plan, error), first_run or None
         except BaseException as error:
-            _end_early(item, repetition, error, self._settings)
+            _end_early(item, repetition, error)
             raise
         finally:
             del item.stash[REPEATING]
 
 
-def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException, settings: Settings) -> None:
-    """End the repetition of a test. After Ctrl-C, report its series so far; an error leaves it without a finding."""
-    if not isinstance(reason, KeyboardInterrupt):
-        repetition.abandon()
-        return
-    try:
-        item_reports.report_results(item, [repetition.end("interrupted")], settings)
-    except Exception:  # noqa: BLE001 - the session is about to end
-        repetition.abandon()
+def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException) -> None:
+    """End the repetition of a test as the session is about to end; after Ctrl-C, report its series so far."""
+    with contextlib.suppress(Exception):
+        if isinstance(reason, KeyboardInterrupt):
+            item_reports.report_findings(item, (), [repetition.end("interrupted")])
+    repetition.abandon()
+
+
+def _end_failed(repetition: Repetition, count: int, error: BaseException | None) -> Result:
+    """Return a leak if a resource that the test leaks ran out; otherwise, the test is not repeatable."""
+    result = repetition.end("failed", error)
+    if _is_red(result):
+        return result
+    what = describe_error(error) if error is not None else "a subtest failed"
+    return replace(result, verdicts=(does_not_repeat(result.plan, count, what),), culprit=None)
 
 
 def _is_red(result: Result) -> bool:
     return any(verdict.outcome in RED for verdict in result.verdicts)
-
-
-def _end_failed(
-    repetition: Repetition, count: int, error: BaseException | None, first_run: list[pytest.TestReport]
-) -> tuple[Result, list[pytest.TestReport] | None]:
-    """Return what `Repeater._repeat` returns for a test whose first iteration passed, and a later one failed.
-
-    The test leaks if a resource that it leaks ran out. Otherwise, it is not repeatable, and the result is inconclusive.
-    """
-    result = repetition.end("failed", error)
-    if _is_red(result):
-        return result, None
-    what = describe_error(error) if error is not None else "a subtest failed"
-    verdict = does_not_repeat(result.plan, count, what)
-    return Result(result.plan, result.recording, (verdict,), result.held), first_run

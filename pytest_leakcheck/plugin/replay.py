@@ -1,26 +1,20 @@
 """Log the first iteration of a test, which ran without logging, as the only run of the test.
 
-If the first iteration fails, skips or fails as expected, the result is what plain pytest would show. The first
-iteration is also logged, with the finding, if it passes but a later iteration fails for another reason than a leak. In
-both cases, the body of the test does not run again. If pytest-rerunfailures is to re-run a test that failed, the first
-iteration counts as its first attempt.
+That is so if it fails or skips, as in plain pytest, or a later iteration fails for another reason than a leak. If
+pytest-rerunfailures is to re-run the test, the first iteration counts as its first attempt.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.item_reports import attach, leak_error
 from pytest_leakcheck.plugin.stash import PROCESS
-
-# The plugins whose `pytest_runtest_makereport` may run here: two of pytest's own, and `Repeater`. Other plugins may
-# request fixtures in this hook, but the fixtures are already torn down.
-_REPORT_PLUGINS: Final = ("runner", "skipping", "leakcheck-repeater")
 
 
 def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
@@ -44,10 +38,7 @@ def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.Te
 def with_finding(
     item: pytest.Item, reports: Sequence[pytest.TestReport], finding: Finding, seconds: float
 ) -> list[pytest.TestReport]:
-    """Add a finding to the reports of a run that passed; a red (failing) finding makes the call report a failure.
-
-    `seconds` is the time of all iterations together; it becomes the duration of the call.
-    """
+    """Add a finding to the reports of a run that passed; `seconds`, of all iterations, become the duration of the call."""
     changed = []
     for report in reports:
         if not isinstance(report, pytest.SubtestReport):
@@ -77,9 +68,9 @@ def _apply_finding(item: pytest.Item, report: pytest.TestReport, finding: Findin
 def _make_report(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:
     """Make a report as pytest does, including its handling of expected failures."""
     manager = item.config.pluginmanager
-    others = [
-        plugin for name, plugin in manager.list_name_plugin() if plugin is not None and name not in _REPORT_PLUGINS
-    ]
+    # Other plugins may request fixtures in this hook, but the fixtures are already torn down.
+    makers = ("runner", "skipping", "leakcheck-repeater")
+    others = [plugin for name, plugin in manager.list_name_plugin() if plugin is not None and name not in makers]
     hook = manager.subset_hook_caller("pytest_runtest_makereport", others)
     report: pytest.TestReport = hook(item=item, call=call)
     return report
@@ -94,10 +85,7 @@ def may_rerun(item: pytest.Item) -> bool:
 def hand_to_rerunfailures(
     item: pytest.Item, nextitem: pytest.Item | None, reports: Sequence[pytest.TestReport]
 ) -> bool:
-    """Log the reports of a failed first iteration as the first attempt, and make and log the other attempts.
-
-    Call it only if `may_rerun` holds. Return whether all reports are logged. With reports of subtests, nothing is done.
-    """
+    """Log a failed first iteration as the first attempt, and run the others; return False with reports of subtests."""
     plugin = _find_plugin(item)
     if any(isinstance(report, pytest.SubtestReport) for report in reports):
         return False

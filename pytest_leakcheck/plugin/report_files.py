@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -21,13 +20,11 @@ from pytest_leakcheck.model.resources import added_rows
 from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.plugin.appended_file import AppendedFile
 from pytest_leakcheck.plugin.item_reports import findings_of
+from pytest_leakcheck.plugin.rerun_command import MORE_TIME, command_of
 from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
 from pytest_leakcheck.probes.command_lines import mask_secrets
 from pytest_leakcheck.report import json_file
 from pytest_leakcheck.runner.environment import describe_environment, find_commit
-
-# The command for a test whose cause was not found in time allows this multiple of the time.
-_MORE_TIME: Final = 4
 
 
 class ReportFiles:
@@ -47,8 +44,13 @@ class ReportFiles:
 
     def begin(self) -> None:
         """Create the files or empty them, or raise `pytest.UsageError`."""
-        _begin(self._html, f"--leakcheck-html={self._settings.html}")
-        _begin(self._json, f"--leakcheck-json={self._settings.json}")
+        for file, given in ((self._html, f"html={self._settings.html}"), (self._json, f"json={self._settings.json}")):
+            try:
+                if file is not None:
+                    file.begin()
+            except OSError as error:
+                why = f"{error.strerror}; name a file in a writable folder"
+                raise pytest.UsageError(f"--leakcheck-{given} (command line): {why}") from None
         self._try_to_write(json_file.FirstLine(added_rows()))
 
     def add(self, finding: Finding) -> None:
@@ -94,21 +96,15 @@ class ReportFiles:
         return render(page_of_report(json_file.Report(findings, {}, session), self._title))
 
 
-def _begin(file: AppendedFile | None, given: str) -> None:
-    if file is not None:
-        try:
-            file.begin()
-        except OSError as error:
-            raise pytest.UsageError(
-                f"{given} (command line): {error.strerror}; name a file in a writable folder"
-            ) from None
-
-
 def describe_session(
     config: pytest.Config, settings: Settings, headline: str, notes: tuple[str, ...], seconds: float
 ) -> Session:
     """Describe a session that ends; `headline` accounts for all tests, and `notes` belong to no single finding."""
-    versions = {"pytest-leakcheck": _own_version(), "pytest": pytest.__version__}
+    try:
+        own = version("pytest-leakcheck")
+    except PackageNotFoundError:
+        # A checkout that is on the path but not installed.
+        own = "unknown"
     return Session(
         headline,
         notes,
@@ -116,17 +112,8 @@ def describe_session(
         platform.node(),
         find_commit(config.rootpath),
         round(seconds, 3),
-        versions | describe_environment(),
-        # Without its scope, a test without a mark would not be judged.
-        "pytest --leakcheck-scope=all" if settings.scope == "all" else "pytest --leakcheck",
-        f"--leakcheck-max-time={_MORE_TIME * settings.max_time:g}",
+        {"pytest-leakcheck": own, "pytest": pytest.__version__} | describe_environment(),
+        command_of(settings),
+        f"--leakcheck-max-time={MORE_TIME * settings.max_time:g}",
         settings.source,
     )
-
-
-def _own_version() -> str:
-    """Return the version of the plugin; "unknown" for a checkout that is on the path but not installed."""
-    try:
-        return version("pytest-leakcheck")
-    except PackageNotFoundError:
-        return "unknown"

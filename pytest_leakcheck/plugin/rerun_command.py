@@ -9,30 +9,34 @@ from typing import Any, Final
 
 import pytest
 
+from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, SETTINGS
 from pytest_leakcheck.report.glyphs import in_quotes
 
 # If the search for the cause ran out of time, the command allows this multiple of the time.
-_MORE_TIME: Final = 4
+MORE_TIME: Final = 4
 _PYARGS: Final = "--pyargs"
 
 
 def rerun_command(finding: Finding, item: pytest.Item) -> str:
-    """Return the command; empty if it would only repeat the one that the session was started with.
-
-    It runs in the folder in which pytest was started. If the search for the cause ran out of time, it allows more.
-    """
+    """Return a command for the folder in which pytest was started; empty if it would only repeat the session's own."""
     given = _words_of_session(item.config)
     options, target = _target_of(item, given)
-    more = _option_for_more_time(finding, item)
+    culprit, plan, more = finding.culprit, item.stash.get(PLAN, None), ""
+    if culprit is not None and culprit.ran_out_of_time and plan is not None and not plan.effort.time_without_timeout:
+        more = plan.effort.advise_time(MORE_TIME * plan.effort.max_time)
     if not more and _is_among(target, given, item.config.invocation_params.dir):
         return ""
     if "isolated" in finding.recording.environment:
         options = ("--leakcheck-isolate", *options)
-    # Without its scope, a test without a mark would not be judged.
-    command = "pytest --leakcheck-scope=all" if item.config.stash[SETTINGS].scope == "all" else "pytest --leakcheck"
-    return " ".join((command, *more, *options, in_quotes(target)))
+    words = (command_of(item.config.stash[SETTINGS]), more, *options, in_quotes(target))
+    return " ".join(filter(None, words))
+
+
+def command_of(settings: Settings) -> str:
+    """Return how each command begins: without its scope, a test without a mark would not be judged."""
+    return "pytest --leakcheck-scope=all" if settings.scope == "all" else "pytest --leakcheck"
 
 
 def plain_node_id(item: pytest.Item) -> str:
@@ -60,13 +64,6 @@ def _target_of(item: pytest.Item, given: Iterable[str]) -> tuple[tuple[str, ...]
     if module and (config.getoption("pyargs") or _PYARGS in given):
         return (_PYARGS,), f"{module}::{inside}"
     return (), f"{path}::{inside}"
-
-
-def _option_for_more_time(finding: Finding, item: pytest.Item) -> tuple[str, ...]:
-    culprit, plan = finding.culprit, item.stash.get(PLAN, None)
-    if culprit is None or plan is None or not culprit.ran_out_of_time or plan.effort.time_without_timeout:
-        return ()
-    return (plan.effort.advise_time(_MORE_TIME * plan.effort.max_time),)
 
 
 def _is_among(target: str, given: Iterable[str], folder: Path) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -32,22 +32,6 @@ from pytest_leakcheck.report.terminal_summary import (
     unmeasured_lines,
 )
 
-_Returned = TypeVar("_Returned")
-_MARKUP: Mapping[str, dict[str, bool]] = {
-    "red": {"red": True},
-    "yellow": {"yellow": True},
-    "green": {"green": True},
-    "dim": {"light": True},
-}
-# The letter and the word under which pytest shows a test that failed by its verdict.
-_STATUS_WORDS: Mapping[str, tuple[str, str]] = {
-    "leak": ("L", "LEAK"),
-    "over_budget": ("O", "OVER BUDGET"),
-    "unclosed": ("U", "UNCLOSED"),
-    "inconclusive": ("I", "INCONCLUSIVE"),
-    "unavailable": ("A", "UNAVAILABLE"),
-}
-
 
 class SessionReport:
     """The hooks that collect and print findings; registered with ``--leakcheck``."""
@@ -60,10 +44,6 @@ class SessionReport:
         # As text, because of the time that each collection of garbage takes (`item_reports.attach`).
         self._shown: list[str] = []
         self._tally = Tally()
-        # What else takes each finding.
-        self.listeners: list[Callable[[Finding], None]] = [baseline.add]
-        if sampling is not None:
-            self.listeners.append(sampling.add)
         # The first test with a block in the output, by the fingerprint of the cause and the outcome.
         self._first_tests: dict[tuple[str, str], str] = {}
         self._unmeasured: dict[str, str] = {}
@@ -72,6 +52,9 @@ class SessionReport:
         self._lost: list[str] = []
         wanted = (settings.json or settings.html) and not xdist.is_worker(config)
         self._files = ReportFiles(config, settings) if wanted else None
+        # What takes each finding.
+        takers = (self._tally, baseline, sampling, self._files)
+        self.listeners: list[Callable[[Finding], None]] = [one.add for one in takers if one is not None]
         if xdist.is_loaded(config) and not xdist.is_worker(config):
             config.pluginmanager.register(xdist.Controller(config), "leakcheck-xdist")
 
@@ -87,15 +70,16 @@ class SessionReport:
             self._files.begin()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, _Returned, _Returned]:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
+        of_test = not isinstance(report, pytest.SubtestReport)
         try:
             with OriginalFunctions():
-                if not isinstance(report, pytest.SubtestReport):
+                if of_test:
                     self._take(report)
         except Exception as error:  # noqa: BLE001 - a test may have disturbed anything; the session goes on
             self._lost.append(f"the finding on {report.nodeid} is lost: {describe_error(error)}")
         result = yield
-        if not isinstance(report, pytest.SubtestReport):
+        if of_test:
             # By now, the process that ran the test has noted on the report why it is not judged.
             self._tally.add_run(report.nodeid, getattr(report, "leakcheck_not_asked", ""))
         if reason := getattr(report, "leakcheck_unmeasured", ""):
@@ -106,14 +90,12 @@ class SessionReport:
         return result
 
     def _take(self, report: pytest.TestReport) -> None:
-        red: Finding | None = None
-        if text := getattr(report, "leakcheck", ""):
-            for finding in findings_of(text, report.nodeid):
-                self.add(finding)
-                red = red or (finding if finding.colour == "red" else None)
+        findings = findings_of(getattr(report, "leakcheck", ""), report.nodeid)
+        for finding in findings:
+            self.add(finding)
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and crash.message.startswith("LeakError: "):
-            self._show(report, red)
+            self._show(report, next((one for one in findings if one.colour == "red"), None))
 
     def _show(self, report: pytest.TestReport, finding: Finding | None) -> None:
         """Show the block of the first test of a cause, and refer to it from the others, except under ``-v``."""
@@ -121,20 +103,17 @@ class SessionReport:
             return
         crash: Any = report.longrepr.reprcrash  # type: ignore[union-attr]
         crash.message = shown_on(self._config.get_terminal_writer(), crash.message)
-        first = test = getattr(finding, "test", "")
         if finding is not None and self._config.get_verbosity() <= 0:
-            first = self._first_tests.setdefault((finding.fingerprint, finding.verdict.outcome), test)
-        if finding is not None and first != test:
-            report.longrepr = SameCauseReport(report.longrepr, [SameCause.of(finding, first)])
-        elif lines := getattr(report, "leakcheck_lines", ()):
+            first = self._first_tests.setdefault((finding.fingerprint, finding.verdict.outcome), finding.test)
+            if first != finding.test:
+                report.longrepr = SameCauseReport(report.longrepr, [SameCause.of(finding, first)])
+                return
+        if lines := getattr(report, "leakcheck_lines", ()):
             report.longrepr = FindingReport(report.longrepr, lines)
 
     def add(self, finding: Finding) -> None:
-        self._tally.add(finding)
         for take in self.listeners:
             take(finding)
-        if self._files is not None:
-            self._files.add(finding)
         if finding.colour != "green" or self._wanted in ("all", "sensitivity"):
             self._shown.append(to_line(finding))
 
@@ -155,17 +134,17 @@ class SessionReport:
         known: str = getattr(report, "leakcheck_known", "")
         if report.when == "call" and report.passed and known:
             return "known", "K", ("KNOWN", {"yellow": True})
-        red = getattr(report, "leakcheck_red", "")
-        if report.when != "call" or not report.failed or not red:
-            return None
-        letter, word = _STATUS_WORDS[red]
-        return "failed", letter, word
+        if report.when == "call" and report.failed and (red := getattr(report, "leakcheck_red", "")):
+            # "U" is that of "unclosed".
+            return "failed", "A" if red == "unavailable" else red[0].upper(), red.replace("_", " ").upper()
+        return None
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         def write(lines: Iterable[tuple[str, str]]) -> None:
             for colour, line in lines:
                 shown = shown_on(config.get_terminal_writer(), printable(line))
-                terminalreporter.write_line(shown, **_MARKUP.get(colour, {}))
+                markup = "light" if colour == "dim" else colour
+                terminalreporter.write_line(shown, **({markup: True} if markup else {}))
 
         quiet, bare = config.get_verbosity() < 0, terminalreporter.no_summary
         write(self._opening_lines(config.get_verbosity()))
@@ -183,9 +162,7 @@ class SessionReport:
 
     def headline(self) -> str:
         """Return the line that accounts for all tests; empty if none has run."""
-        if not self._tally.tests:
-            return ""
-        return first_line(self._tally, clock.monotonic() - self._began)
+        return first_line(self._tally, clock.monotonic() - self._began) if self._tally.tests else ""
 
     def _closing_lines(self) -> Iterator[tuple[str, str]]:
         """Yield what is to be done next time, as (color, text)."""
@@ -204,10 +181,9 @@ class SessionReport:
     def _describe(self) -> Session:
         """Describe the session for its files, which are read without the terminal's output."""
         lines = [*self._opening_lines(0), *self._closing_lines()]
-        seconds = clock.monotonic() - self._began
-        headline = first_line(self._tally, seconds) if self._tally.tests else ""
         notes = (*(line for _colour, line in lines), *(f"leakcheck: {error}" for error in self._lost))
-        return describe_session(self._config, self._settings, headline, notes, seconds)
+        seconds = clock.monotonic() - self._began
+        return describe_session(self._config, self._settings, self.headline(), notes, seconds)
 
     @property
     def _fails_on_nothing(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -89,11 +90,10 @@ class SameCauseReport(FindingReport):
 
 
 class FoldedFailures:
-    """The hook that folds them while pytest prints its sections; registered with ``--leakcheck``.
+    """The hook that folds them while pytest prints its sections; pytest counts all of them, and other plugins see all.
 
     The first test of a cause keeps its block and its line. If several others follow, each section has one entry for
-    them, which counts them. pytest counts all of them, and other plugins see all. Under ``-v``, nothing is folded,
-    because each test has its block.
+    them. Under ``-v``, nothing is folded, because each test has its block.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -104,14 +104,8 @@ class FoldedFailures:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
         """Fold before the reporter prints FAILURES, and unfold after its short summary."""
         self.whole = terminalreporter.stats.get(_FAILED, [])
-        folded = fold_failures(self.whole)
-        if len(folded) < len(self.whole):
-            terminalreporter.stats[_FAILED] = folded
-        try:
+        with _failures(terminalreporter, fold_failures(self.whole)):
             return (yield)
-        finally:
-            if _FAILED in terminalreporter.stats:
-                terminalreporter.stats[_FAILED] = self.whole
 
 
 class _WholeInside:
@@ -122,14 +116,21 @@ class _WholeInside:
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-        folded = terminalreporter.stats.get(_FAILED)
-        if folded is not None:
-            terminalreporter.stats[_FAILED] = self._folded.whole
-        try:
+        with _failures(terminalreporter, self._folded.whole):
             return (yield)
-        finally:
-            if folded is not None:
-                terminalreporter.stats[_FAILED] = folded
+
+
+@contextlib.contextmanager
+def _failures(reporter: pytest.TerminalReporter, shown: list[Any]) -> Iterator[None]:
+    """Let the reporter show these failures in place of those that it has, if any."""
+    before = reporter.stats.get(_FAILED)
+    if before:
+        reporter.stats[_FAILED] = shown
+    try:
+        yield
+    finally:
+        if before:
+            reporter.stats[_FAILED] = before
 
 
 def fold_failures(failed: Iterable[Any]) -> list[Any]:

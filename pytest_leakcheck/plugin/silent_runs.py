@@ -1,15 +1,14 @@
 """Keep other plugins from recording the iterations of a test.
 
-A subtest logs its report itself, as soon as it ends. Every plugin that receives it counts it: the JUnit file lists the
-subtest again, and a subtest that fails in a later iteration ends the session with ``-x``, or with exit status 1. And a
-reporter may keep what it makes of each report, because in a plain session there is one run of each test.
+A subtest logs its report itself: every plugin that receives it would count it in each iteration. And a reporter may
+keep what it makes of each report, because in a plain session there is one run of each test.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -17,14 +16,9 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck.attribution.call_paths import is_own
 from pytest_leakcheck.plugin.allure_results import AllureResults
 
-_NOT_RECORDERS: Final = ("_pytest", "pytest_leakcheck")
-
 
 class SilentRuns:
-    """A context in which an item can run without logging.
-
-    pytest has no option for this, but items take their hooks from `Session.gethookproxy`, which this object replaces.
-    """
+    """A context in which an item can run without logging: it replaces `Session.gethookproxy`, which has its hooks."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -52,17 +46,13 @@ class SilentRuns:
     def run(self) -> list[pytest.TestReport]:
         """Run one iteration, and keep fixtures of wider scopes; return the reports of its subtests and phases."""
         self._logged.clear()
-        # Record the warnings and discard them. pytest's own record spans all iterations and would keep all their
-        # warnings.
+        # pytest's own record of warnings spans all iterations and would keep them all.
         with warnings.catch_warnings(record=True):
             reports = runtestprotocol(self._item, log=False, nextitem=self._item.parent)  # type: ignore[arg-type]
         return [*self._logged, *reports]
 
-    def _keep(self, *, report: pytest.TestReport) -> None:
-        self._logged.append(report)
-
     def _hooks(self, fspath: os.PathLike[str]) -> _SilentHooks:
-        return _SilentHooks(self._of_session(fspath), self._keep, self._makereport)
+        return _SilentHooks(self._of_session(fspath), lambda *, report: self._logged.append(report), self._makereport)
 
 
 class _SilentHooks:
@@ -83,4 +73,4 @@ def _may_record(hook: Any) -> bool:
     """Return whether a hook belongs neither to pytest and this package nor to the project."""
     module: dict[str, Any] = getattr(hook, "__globals__", {})
     package = module.get("__name__", "").partition(".")[0]
-    return package not in _NOT_RECORDERS and not is_own(module.get("__file__") or "")
+    return package not in ("_pytest", "pytest_leakcheck") and not is_own(module.get("__file__") or "")

@@ -1,8 +1,7 @@
 """Define the stash keys under which the plugin's modules share values.
 
-`SETTINGS` is set on every config. `PROCESS` and `ARGUMENTS` are set on the config of a process that was
-started for one test. If that process runs the test once to measure its peaks, `SIZE` and `METER` are set as well. The
-other keys are set on items.
+`SETTINGS` is set on every config; `PROCESS` and `ARGUMENTS`, and for a run that measures peaks `SIZE` and `METER`, on
+that of a process that was started for one test. The keys from `PLAN` on are set on items.
 """
 
 from __future__ import annotations
@@ -62,6 +61,5 @@ FIXTURE: Final[pytest.StashKey[Any]] = pytest.StashKey()
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
 # The process that measures the item. A process that the test forks must exit if it returns from the test to the plugin.
 ORIGIN: Final[pytest.StashKey[Origin]] = pytest.StashKey()
-# Seconds that the repetition took: all iterations, and any run for the ``peak=`` of a budget. A logged run that follows
-# is not included.
+# Seconds that the repetition took: all iterations, and any run for the ``peak=`` of a budget, without a logged run.
 REPEATED: Final[pytest.StashKey[float]] = pytest.StashKey()

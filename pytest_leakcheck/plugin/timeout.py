@@ -1,12 +1,9 @@
 """Adapt the timers of pytest-timeout and of pytest's own `faulthandler_timeout` to a test that is repeated.
 
 pytest-timeout sets the timer once per test. With its method "signal", this module restarts the timer for each iteration
-and stops it in between, so the plugin never causes a timeout, and no timeout interrupts a reading. With the method
-"thread", the timer ends the whole process. Restarting it would create threads, which disturbs the measurement, so it
-spans all iterations, and is restarted only for the last run.
-
-pytest's `faulthandler_timeout` prints the stacks of a test that takes longer, or ends the process. Its timer is a
-thread too, so it is restarted between two iterations only from time to time.
+and stops it in between, so that no timeout interrupts a reading. A timer that is a thread would disturb the measurement
+if it were restarted each time. That of the method "thread" spans all iterations, and is restarted only for the last run;
+that of `faulthandler_timeout` is restarted from time to time.
 """
 
 from __future__ import annotations
@@ -35,12 +32,10 @@ def is_loaded(item: pytest.Item) -> bool:
     return hasattr(item.config.hook, "pytest_timeout_cancel_timer")
 
 
-class TimerWatch:
-    """The hook that records the settings with which pytest-timeout sets a test's timer."""
-
-    @pytest.hookimpl(optionalhook=True, tryfirst=True)
-    def pytest_timeout_set_timer(self, item: pytest.Item, settings: Any) -> None:
-        item.stash[_TIMER_SETTINGS] = settings
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Note the settings with which pytest-timeout sets a test's timer; this module is registered as a plugin."""
+    item.stash[_TIMER_SETTINGS] = settings
 
 
 class Timer:
@@ -87,21 +82,14 @@ class Timer:
 
 
 def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
-    """Limit the time of a plan to a share of the test's timeout; the rest of the timeout is for the last run.
-
-    The limit holds for both methods of pytest-timeout, although only a timer of the method "thread" spans all
-    iterations.
-    """
+    """Limit the time of a plan to a share of the test's timeout; the rest of the timeout is for the last run."""
     if not is_loaded(item):
         return plan
     mark = item.get_closest_marker("timeout")
     given = (*mark.args, mark.kwargs.get("timeout")) if mark is not None else ()
-    seconds = next((one for one in (*given, item.config.getoption("timeout", None)) if one is not None), None)
-    seconds = seconds if seconds is not None else item.config.getini("timeout")
+    settings = (*given, item.config.getoption("timeout", None), item.config.getini("timeout"))
     try:
-        limit = float(seconds or 0)
+        limit = float(next((one for one in settings if one is not None), None) or 0)
     except ValueError:
-        return plan
-    if limit <= 0:
-        return plan
-    return replace(plan, effort=plan.effort.within_timeout(limit))
+        limit = 0.0
+    return replace(plan, effort=plan.effort.within_timeout(limit)) if limit > 0 else plan

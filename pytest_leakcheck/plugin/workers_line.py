@@ -68,7 +68,7 @@ class WorkersLine(SessionLine):
 
     def _begin(self) -> None:
         """State how long the session takes, if it is known. Only workers know which tests are measured."""
-        self._forecast = self._sampling.forecast_known(self._tests)
+        self._forecast = self._sampling.forecast(self._tests, known=True)
         workers = max(1, len(self._workers))
         reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
         if line := estimate(self._config, self._sampling, self._forecast, len(self._tests), workers):
@@ -97,14 +97,13 @@ class _ObservedQueue:
 
     def get(self, **_options: object) -> Any:
         """Return the next event; raise `Empty` if there is none yet, on which xdist waits again."""
-        event = None
         try:
             event = self._queue.get(timeout=_EVERY)
         except Empty:
             self._wait()
             raise
         except BaseException:
-            self._receive(event)
+            self._receive(None)
             raise
         self._receive(event)
         return event

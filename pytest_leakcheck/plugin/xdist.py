@@ -39,10 +39,7 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 def use_own_folder(config: pytest.Config) -> None:
-    """Make this process use a temporary folder of its own, unless the program has chosen another one.
-
-    The controller makes, and removes, that of a worker.
-    """
+    """Make this process use a temporary folder of its own, which a worker gets from its controller, where possible."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
     folder = None
     with contextlib.suppress(OSError):

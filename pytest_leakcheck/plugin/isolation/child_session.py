@@ -24,16 +24,7 @@ from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.plugin.appended_file import AppendedFile
-from pytest_leakcheck.plugin.isolation.messages import (
-    Done,
-    Message,
-    NotCollected,
-    NotFound,
-    Reported,
-    Task,
-    Warned,
-    to_line,
-)
+from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
 from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, PROCESS, SIZE
 from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
@@ -58,8 +49,6 @@ _OPTION_OVERRIDES: Final[dict[str, Any]] = {
     **dict.fromkeys(("json_report", "cacheclear", "clean_alluredir"), False),
     "log_file": os.devnull,
 }
-# These plugins would overwrite the session's cache of the last run.
-_BLOCKED_PLUGINS: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,16 +63,13 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     sizing = task.sizing
     supervisor.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
     rank = int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
-    # On SIGTERM, which ends a process that hangs, write the stacks of all threads to a file or to standard error. Here,
-    # standard error is duplicated before pytest captures it.
+    # SIGTERM ends a process that hangs. Standard error is duplicated before pytest captures it.
     stack = supervisor.stack_of(Path(task.folder), rank).open("w") if sizing else os.fdopen(os.dup(2), "w")
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
-    # Each rank (one of the processes that run the test together) needs its own `basetemp`, because pytest empties that
-    # folder before using it.
+    # Each rank needs its own `basetemp`, because pytest empties that folder before using it.
     own = f"-{rank}" if sizing is not None and sizing.of_processes else ""
     basetemp = task.basetemp + own if task.basetemp is not None else None
-    changes = {**_OPTION_OVERRIDES, "color": task.color, "basetemp": basetemp}
-    for name, value in changes.items():
+    for name, value in {**_OPTION_OVERRIDES, "color": task.color, "basetemp": basetemp}.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
     config.args = [task.file]
@@ -91,7 +77,8 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     config.stash[PROCESS] = {"isolated": _describe_allocator()}
     if task.worker is not None:
         config.workerinput, config.workeroutput = task.worker, {}  # type: ignore[attr-defined]
-    for name in _BLOCKED_PLUGINS:
+    # These plugins would overwrite the session's cache of the last run.
+    for name in ("lfplugin", "nfplugin", "stepwiseplugin"):
         config.pluginmanager.set_blocked(name)
     child = Child(task, rank)
     config.pluginmanager.register(child, "leakcheck-child")
@@ -138,7 +125,7 @@ class Child:
             elif PLAN in item.stash:
                 item.stash[PLAN] = replace(item.stash[PLAN], test=self._task.test, process=config.stash[PROCESS])
         if not items:
-            self.write(NotFound(self._task.test))
+            self.write(Messages(not_found=1))
         return result
 
     def _is_requested(self, item: pytest.Item) -> bool:
@@ -155,8 +142,8 @@ class Child:
     # only when it shows the report.
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        hook = self._config.hook
-        self.write(Reported(hook.pytest_report_to_serializable(config=self._config, report=report)))
+        serialized = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        self.write(Messages(reports=(serialized,)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_internalerror(self, excrepr: object) -> None:
@@ -166,7 +153,7 @@ class Child:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self.write(NotCollected(report.longreprtext))
+            self.write(Messages(not_collected=report.longreprtext))
 
     def pytest_warning_recorded(
         self,
@@ -180,25 +167,25 @@ class Child:
             category = warning_message.category
             name = category.__module__, category.__qualname__
             text, file, line = str(warning_message.message), warning_message.filename, warning_message.lineno
-            self.write(Warned(text, name, file, line, nodeid, location))
+            self.write(Messages(warnings=(Warned(text, name, file, line, nodeid, location),)))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        self.write(Done())
+        self.write(Messages(done=1))
         # A rank does not know when all other ranks have finished. The end of their launcher shows that they have.
         if self._task.sizing is None or not self._task.sizing.of_processes:
             self.board.finish()
 
-    def write(self, message: Message) -> None:
-        """Send a message to the parent process. If the test forked the current process, exit instead.
+    def write(self, messages: Messages) -> None:
+        """Send messages to the parent process. If the test forked the current process, exit instead.
 
-        Messages that cannot be written, for example because the disk is full, are written with the next one; until
-        then, the parent process sees the reason on the board.
+        What cannot be written, for example because the disk is full, is written with the next call; until then, the
+        parent process sees the reason on the board.
         """
         self._origin.leave_elsewhere()
         with undisturbed_writing():
             try:
-                self._reports.write(to_line(message))
+                self._reports.write(to_line(messages))
             except OSError as error:
                 self.board.set_unsent(error.errno or errno.EIO)
             else:
@@ -206,10 +193,7 @@ class Child:
 
 
 def _describe_allocator() -> str:
-    """Describe whether the allocator settings have an effect: a freed block then counts as free at once.
-
-    The parent process sets them as tunables, which work only with glibc. Tunables that the user sets take precedence.
-    """
+    """Describe whether the tunables of glibc that the parent sets have an effect: a freed block counts as free at once."""
     if allocator := other_allocator():
         return f"{allocator}, counted by its own statistics"
     return "tcache off, mmap threshold 128 KiB" if is_quiet() else "the allocator settings have no effect"

@@ -8,17 +8,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from pytest_leakcheck.model.decoding import DecodeError, encode
+from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin import timeout
 from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
-from pytest_leakcheck.plugin.isolation.messages import Answer, Message, Task, from_line
+from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_lines
 from pytest_leakcheck.plugin.progress_line import watch_with_progress
 from pytest_leakcheck.plugin.rerun_command import plain_node_id
 from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
@@ -78,18 +77,19 @@ def send(
         )
         ended = supervisor.run(start, folder, patience, watch_with_progress(item, watch, repeats=sizing is None))
         with OriginalFunctions():
-            messages = tuple(tuple(_read_messages(supervisor.reports_of(folder, rank))) for rank in range(ranks))
+            messages = tuple(read_lines(_read_text(supervisor.reports_of(folder, rank))) for rank in range(ranks))
         stacks = tuple(_read_text(supervisor.stack_of(folder, rank)) for rank in range(ranks))
-        failures = _read_failures(folder / "failures")
+        # The launcher of the ranks writes it, unless it is killed.
+        failures = json.loads(_read_text(folder / "failures") or "{}")
         if ended.unsent:
             raise OSError(ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}")
-        return Answer(ended, messages, stacks, failures)
+        return Answer(ended, messages, stacks, {int(rank): status for rank, status in failures.items()})
 
 
 def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> list[str]:
     """Write the files that the child process reads; return the command to start it."""
     config = item.config
-    worker = getattr(config, "workerinput", None)
+    colored = config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
     # The folder of the child's ``tmp_path`` lies in that of the session, as with xdist workers. So pytest keeps and
     # removes both together.
     factory = getattr(config, "_tmp_path_factory", None)
@@ -99,11 +99,11 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
         file=_relative_path(item.path, config.invocation_params.dir),
         folder=str(folder),
         basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
-        color="yes" if _has_colors(config) else "no",
+        color="yes" if colored else "no",
         # The kernel sends the parent-death signal to the child process when the thread that started it ends, even if
         # this process continues. So the signal is requested only if the main thread starts the child process.
         parent=os.getpid() if in_main_thread else 0,
-        worker=worker,
+        worker=getattr(config, "workerinput", None),
         sizing=sizing,
         arguments=_session_arguments(config),
         reports=folder_of_reports(config, config.stash[SETTINGS]),
@@ -116,7 +116,9 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
     arguments += task.arguments
     program = folder / supervisor.PROGRAM
     program.write_text(_CHILD_PROGRAM, encoding="utf-8")
-    command = [sys.executable, *_interpreter_flags(), str(program), str(folder / "start")]
+    # This interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on.
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    command = [sys.executable, *flags, str(program), str(folder / "start")]
     start_info = {
         "path": [str(path) for path in sys.path],
         "argv": sys.argv,
@@ -150,16 +152,6 @@ def _relative_path(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _has_colors(config: pytest.Config) -> bool:
-    return config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
-
-
-def _interpreter_flags() -> list[str]:
-    """Return this interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on."""
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return flags
-
-
 def _child_environment(folder: Path) -> dict[str, str]:
     """Return the environment, with a private temporary folder unless the path of a socket in it would be too long."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
@@ -168,24 +160,3 @@ def _child_environment(folder: Path) -> dict[str, str]:
 
 def _read_text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-
-
-def _read_messages(path: Path) -> Iterator[Message]:
-    """Yield the messages in a file; stop at an incomplete line, which the process was writing when it ended."""
-    for line in _read_text(path).splitlines():
-        try:
-            message = from_line(line)
-        except DecodeError as error:
-            # Not wrong use of the plugin: the test disturbed the process that wrote it.
-            raise RuntimeError(f"a message of the subprocess cannot be read: {error}") from None
-        except ValueError:
-            return
-        yield message
-
-
-def _read_failures(path: Path) -> dict[int, int]:
-    """Return the exit status of each rank that failed, as their launcher wrote it; empty if it was killed."""
-    try:
-        return {int(rank): status for rank, status in json.loads(_read_text(path)).items()}
-    except ValueError:
-        return {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from pytest_leakcheck.config.plan import Effort
-from pytest_leakcheck.plugin.isolation.messages import Answer, Done, Measured, NotCollected, NotFound, select
+from pytest_leakcheck.plugin.isolation.messages import Answer
 from pytest_leakcheck.runner.processes import supervisor
 
 # If a rank waits in a collective operation, this file is in its stack.
@@ -29,23 +29,18 @@ def is_lost(answer: Answer) -> bool:
 
 
 def silent_ranks(answer: Answer) -> list[int]:
-    """List the ranks that ended by themselves without the message `Done`."""
-    return [
-        rank
-        for rank, messages in enumerate(answer.messages)
-        if not answer.stacks[rank] and not any(select(messages, Done))
-    ]
+    """List the ranks that ended by themselves before they were done."""
+    return [rank for rank, sent in enumerate(answer.messages) if not answer.stacks[rank] and not sent.done]
 
 
 def explain_loss(answer: Answer, effort: Effort, at: str = "") -> Loss:
     """Explain why a process gave no verdict or recording; `at` is the size of an axis, or empty for a repeated test."""
     ended = answer.ended
-    messages = [one for of_rank in answer.messages for one in of_rank]
-    output = "\n".join(one.text for one in select(messages, NotCollected))
+    output = "\n".join(sent.not_collected for sent in answer.messages if sent.not_collected)
     if output:
         reason = "could not be collected in a separate process"
         advice = "its file must be importable in a fresh process; the error is below"
-    elif any(select(messages, NotFound)):
+    elif any(sent.not_found for sent in answer.messages):
         reason = "not found again in a separate process"
         advice = (
             "the test's id changes from one collection to the next (a time, an address or a random number in it?): "
@@ -57,7 +52,13 @@ def explain_loss(answer: Answer, effort: Effort, at: str = "") -> Loss:
         if ended.hung:
             advice = f"fix the call that hangs, or raise the limit: {effort.advise_time(4 * effort.max_time)}"
     said = (("Captured stderr of the subprocess", output),) if output else ()
-    return Loss(reason, advice, (*said, *_stacks(answer.stacks)))
+    # The stacks of processes that were ended from outside.
+    names = [
+        f"stack of rank {rank}" if len(answer.stacks) > 1 else "stack of the process"
+        for rank in range(len(answer.stacks))
+    ]
+    stacks = [(name, supervisor.excerpt(one)) for name, one in zip(names, answer.stacks, strict=True) if one.strip()]
+    return Loss(reason, advice, (*said, *stacks))
 
 
 def _explain_end(answer: Answer, at: str, limit: float) -> str:
@@ -81,13 +82,5 @@ def _format_ranks(numbers: Sequence[int], ranks: int) -> str:
 def _stuck_ranks(answer: Answer) -> list[int]:
     """List the ranks without a recording, or else all; leave out those in a collective operation, unless all are."""
     ranks = range(len(answer.messages))
-    stuck = [rank for rank in ranks if not any(select(answer.messages[rank], Measured))] or list(ranks)
+    stuck = [rank for rank in ranks if not answer.messages[rank].recordings] or list(ranks)
     return [rank for rank in stuck if _COLLECTIVES_FILE not in answer.stacks[rank]] or stuck
-
-
-def _stacks(stacks: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the stacks of processes that were ended from outside, as sections."""
-    for rank, stack in enumerate(stacks):
-        if stack.strip():
-            name = f"stack of rank {rank}" if len(stacks) > 1 else "stack of the process"
-            yield name, supervisor.excerpt(stack)

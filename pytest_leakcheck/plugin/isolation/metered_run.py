@@ -15,7 +15,7 @@ from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import EXACT, Sizing
 from pytest_leakcheck.plugin.gloo_alone import join_process_group
 from pytest_leakcheck.plugin.inert_fixture import Leakcheck
-from pytest_leakcheck.plugin.isolation.messages import CulpritFound, Measured, Message
+from pytest_leakcheck.plugin.isolation.messages import Messages
 from pytest_leakcheck.plugin.stash import METER
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.fork_guard import Origin
@@ -26,10 +26,8 @@ from pytest_leakcheck.runner.processes.supervisor import Board
 class SizedProtocol:
     """The hooks in a process that was started to run a test once for its peaks."""
 
-    def __init__(self, sizing: Sizing, board: Board, write: Callable[[Message], None]) -> None:
-        self._sizing = sizing
-        self._board = board
-        self._write = write
+    def __init__(self, sizing: Sizing, board: Board, write: Callable[[Messages], None]) -> None:
+        self._sizing, self._board, self._write = sizing, board, write
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
@@ -61,9 +59,9 @@ class SizedProtocol:
             peaks=peaks,
             phases=phases,
         )
-        self._write(Measured(recording))
+        self._write(Messages(recordings=(recording,)))
         for culprit in meter.culprits():
-            self._write(CulpritFound(culprit))
+            self._write(Messages(culprits=(culprit,)))
         return result
 
 
@@ -84,9 +82,8 @@ class Sized(Leakcheck):
         meter.gauge(name, read, getattr(_THREAD_RANK, "number", None))
 
     def checkpoint(self, label: str) -> None:
-        meter = self._config.stash.get(METER, None)
-        if meter is not None:
-            meter.checkpoint(label)
+        if METER in self._config.stash:
+            self._config.stash[METER].checkpoint(label)
 
 
 # `number` is the rank of a thread that `_wrap_in_threads` started.
@@ -106,9 +103,8 @@ def _wrap_in_threads(body: Callable[..., object], count: int) -> Callable[..., N
             except BaseException as error:  # noqa: BLE001 - it is raised below, in the test's own thread
                 failures.append((number, error))
 
-        threads = [
-            threading.Thread(target=rank, args=(number,), name=f"rank-{number}", daemon=True) for number in range(count)
-        ]
+        started = range(count)
+        threads = [threading.Thread(target=rank, args=(one,), name=f"rank-{one}", daemon=True) for one in started]
         for thread in threads:
             thread.start()
         for thread in threads:

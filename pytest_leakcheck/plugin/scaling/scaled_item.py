@@ -1,9 +1,8 @@
 """Run a test at each size of an axis, and judge the growth law of its peaks; or run it once more for a ``peak=``.
 
-An axis is an argument of the test that takes growing sizes. A world is a group of ranks (processes or threads) that run
-the test together. Each size runs in a subprocess or world of its own. Nothing of the test runs in this process. The
-session logs the reports of the run at the largest size, with the finding in place of the outcome of the body, or those
-of a run in which the test itself fails.
+Each size runs in a subprocess, or a world (a group of ranks, which run the test together), of its own. The session logs
+the reports of the run at the largest size, with the finding in place of the outcome of the body, or those of a run in
+which the test itself fails.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pytest
 from pytest_leakcheck.attribution.tracing.peak_composition import add_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.markers import SCALING, effort_of
-from pytest_leakcheck.config.scaling_marker import Aim, Sweep, read_sweep
+from pytest_leakcheck.config.scaling_marker import Aim, read_sweep
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
 from pytest_leakcheck.judge.judge_peak import judge_peak
@@ -41,8 +40,8 @@ from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.harness_errors import why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
 from pytest_leakcheck.plugin.isolation.lost_process import explain_loss, is_lost, silent_ranks
-from pytest_leakcheck.plugin.isolation.messages import Answer, Reported, Warned, culprits_of, recording_of, select
-from pytest_leakcheck.plugin.item_reports import make_report, report_findings, report_of, tear_down, warn
+from pytest_leakcheck.plugin.isolation.messages import Answer
+from pytest_leakcheck.plugin.item_reports import make_report, report_findings, reports_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import SWEEP
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report import junit
@@ -50,9 +49,8 @@ from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 
-# The name of the lock file and of the xdist group that keep xdist workers from running worlds at the same time. The
-# processes of several worlds would starve each other. With ``--dist=loadgroup``, the group sends all such tests to one
-# worker, so that no test waits for the lock.
+# The name of the lock file and of the xdist group that keep xdist workers from running worlds at the same time, because
+# their processes would starve each other.
 _WORLD_GROUP: Final = "leakcheck-worlds"
 # Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
 _MAX_QUICK_SECONDS: Final = 12.0
@@ -63,14 +61,12 @@ def plan_sizes(item: pytest.Item) -> None:
     if SWEEP in item.stash:
         return
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
-        raise InputError(
-            f"{SCALING}: only a function can take the size of an axis as an argument: write def test_it(shards)"
-        )
+        wrong = "only a function can take the size of an axis as an argument: write def test_it(shards)"
+        raise InputError(f"{SCALING}: {wrong}")
     sweep = item.stash[SWEEP] = read_sweep(item.iter_markers(), item.fixturenames)
     if sweep.engine == "thread" and iscoroutinefunction(item.obj):
-        raise InputError(
-            f'{SCALING}: engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
-        )
+        wrong = f'engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
+        raise InputError(f"{SCALING}: {wrong}")
     if sweep.engine and (xdist.is_loaded(item.config) or xdist.is_worker(item.config)):
         item.add_marker(pytest.mark.xdist_group(_WORLD_GROUP))
 
@@ -90,16 +86,16 @@ class _ScaledRun:
     """The runs of one test at all its sizes."""
 
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
-        self._item = item
-        self._settings = settings
-        self._sweep = item.stash[SWEEP]
+        self._item, self._settings, self._sweep = item, settings, item.stash[SWEEP]
         self._points: list[Point] = []
-        self._culprits: list[Culprit] = []
+        self._culprits: Sequence[Culprit] = ()
         self._began = clock.monotonic()
 
     def reports(self) -> list[pytest.TestReport]:
         """Run the test at each size, and return the reports to log."""
-        why_not = supervisor.unsupported() or _explain_missing_engine(self._sweep)
+        why_not = supervisor.unsupported()
+        if self._sweep.engine == "gloo" and find_spec("torch") is None:
+            why_not = why_not or 'engine="gloo" needs torch.distributed, and torch is not installed here'
         if not why_not:
             try:
                 return self._run_sizes()
@@ -114,26 +110,25 @@ class _ScaledRun:
     def _run_sizes(self) -> list[pytest.TestReport]:
         last: list[pytest.TestReport] = []
         for size in self._sweep.sizes:
+            at = f"{self._sweep.axis}={size}"
             answer, children = self._run_size(size)
-            for warning in (one for messages in answer.messages for one in select(messages, Warned)):
-                warn(self._item, warning)
-            own = _find_own_failure(self._item, f"{self._sweep.axis}={size}", answer)
-            if own:
+            for sent in answer.messages:
+                warn(self._item, sent.warnings)
+            if own := _find_own_failure(self._item, at, answer):
                 return own
-            recordings = [found for messages in answer.messages if (found := recording_of(messages)) is not None]
+            recordings = tuple(recording for sent in answer.messages for recording in sent.recordings[:1])
             if is_lost(answer) or len(recordings) < len(answer.messages):
-                loss = explain_loss(answer, effort_of(self._settings), f"{self._sweep.axis}={size}")
+                loss = explain_loss(answer, effort_of(self._settings), at)
                 verdict = process_lost(self._sweep.aims[0].resource, 0, loss.reason, loss.advice)
                 return [make_report(self._item, self._conclude([verdict], "lost"), loss.sections)]
-            self._points.append(Point(size, tuple(recordings), children, round(answer.ended.seconds, 3)))
-            self._culprits = culprits_of(answer)
-            last = [report_of(self._item, one.report) for one in select(answer.messages[0], Reported)]
+            self._points.append(Point(size, recordings, children, round(answer.ended.seconds, 3)))
+            self._culprits = answer.culprits
+            last = reports_of(self._item, answer.messages[0])
         judged = self._judge()
         finding = self._conclude(judged)
         if finding.verdict.resource == RESIDENT and finding.verdict.outcome in RED:
-            # Only the culprit (the cause) of the worst verdict is reported, so memory is analyzed only if that verdict
-            # is on memory.
-            self._culprits += self._explain_memory_peak()
+            # Only the culprit (the cause) of the worst verdict is reported.
+            self._culprits = (*self._culprits, *self._explain_memory_peak())
             finding = self._conclude(judged)
         for one in last:
             if one.when == "teardown":
@@ -148,8 +143,9 @@ class _ScaledRun:
         """Conclude what was measured until Ctrl-C: the verdicts if all sizes were, and else only their peaks."""
         sizes, done = self._sweep.sizes, len(self._points)
         if done == len(sizes):
-            return self._conclude(self._judge(), "interrupted")
-        judged = sizes_interrupted(self._sweep.resources, self._scaled(), sizes[done], len(sizes))
+            judged = self._judge()
+        else:
+            judged = sizes_interrupted(self._sweep.resources, self._scaled(), sizes[done], len(sizes))
         return self._conclude(judged, "interrupted")
 
     def _explain_memory_peak(self) -> list[Culprit]:
@@ -159,7 +155,7 @@ class _ScaledRun:
             in_children = point.children >= point.peak(RESIDENT, "per_rank")
             answer, _children = self._run_size(point.size, naming=point.near_peak)
             if not is_lost(answer):
-                found = [one for one in culprits_of(answer) if one.resource == RESIDENT]
+                found = [one for one in answer.culprits if one.resource == RESIDENT]
                 # Without a peak of its own, a process has no culprit.
                 own = found[0] if found else Culprit(RESIDENT)
                 return [add_children(own, point.children)] if in_children else found
@@ -168,36 +164,29 @@ class _ScaledRun:
         return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), reason))]
 
     def _run_size(self, size: int, naming: int = 0) -> tuple[Answer, int]:
-        """Run the test at one size; return the answer, and the peak bytes of child processes, 0 if not observed.
-
-        `naming` is the number of bytes above the start level at which to find what the memory consists of, or 0 to
-        measure only the peaks.
-        """
         sizing = Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)
-        children = ChildrenPeak()
-        watch = children.look if RESIDENT in sizing.resources and not sizing.of_processes else None
         with _hold_world_lock(self._item.config) if sizing.of_processes else nullcontext():
-            answer = send(self._item, supervisor.Patience(START_UP, self._settings.max_time), sizing, watch)
-        return answer, children.peak
+            return _measure(self._item, self._settings, sizing)
 
     def _scaled(self) -> Scaled:
         return Scaled(self._sweep.axis, self._sweep.engine, tuple(self._points))
 
     def _conclude(self, judged: Sequence[Verdict], stopped: Stopped = "judged") -> Finding:
-        recording = Recording(
-            self._item.nodeid,
-            (),
-            seconds=round(clock.monotonic() - self._began, 6),
-            stopped=stopped,
-            environment=describe_environment(),
-        )
+        seconds, environment = round(clock.monotonic() - self._began, 6), describe_environment()
+        recording = Recording(self._item.nodeid, (), seconds=seconds, stopped=stopped, environment=environment)
         budgets: dict[str, str] = {}
         for aim in self._sweep.aims:
             budgets[aim.resource] = ", ".join(filter(None, (budgets.get(aim.resource), str(aim))))
-        policy = Policy(
-            (*self._settings.fail_on, *(("inconclusive",) if stopped == "lost" else ())), self._settings.missing
-        )
+        lost = ("inconclusive",) if stopped == "lost" else ()
+        policy = Policy((*self._settings.fail_on, *lost), self._settings.missing)
         return conclude_sizes(recording, budgets, judged, self._scaled(), policy, self._sweep.reason, self._culprits)
+
+
+def _measure(item: pytest.Item, settings: Settings, sizing: Sizing) -> tuple[Answer, int]:
+    """Run the test once; return the answer, and the peak bytes of child processes, 0 if not observed."""
+    children = ChildrenPeak()
+    watch = children.look if RESIDENT in sizing.resources and not sizing.of_processes else None
+    return send(item, supervisor.Patience(START_UP, settings.max_time), sizing, watch), children.peak
 
 
 @contextmanager
@@ -212,13 +201,6 @@ def _hold_world_lock(config: pytest.Config) -> Iterator[None]:
     with Path(config._tmp_path_factory.getbasetemp().parent, _WORLD_GROUP).open("w") as file:  # type: ignore[attr-defined]
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _explain_missing_engine(sweep: Sweep) -> str:
-    """Explain why the engine cannot be used here; empty if it can."""
-    if sweep.engine == "gloo" and find_spec("torch") is None:
-        return 'engine="gloo" needs torch.distributed, and torch is not installed here'
-    return ""
 
 
 def _judge_aim(scaled: Scaled, aim: Aim) -> Verdict:
@@ -237,8 +219,8 @@ def _judge_aim(scaled: Scaled, aim: Aim) -> Verdict:
 def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:
     """Return the reports of the first rank in which the test itself failed or was skipped; else an empty list."""
     found: list[tuple[float, int, list[pytest.TestReport]]] = []
-    for rank, messages in enumerate(answer.messages):
-        reports = [report_of(item, one.report) for one in select(messages, Reported)]
+    for rank, sent in enumerate(answer.messages):
+        reports = reports_of(item, sent)
         odd = [report.stop for report in reports if not report.passed or hasattr(report, "wasxfail")]
         if odd:
             found.append((odd[0], rank, reports))
@@ -257,12 +239,12 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
 def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
     """Add a verdict on each budget with a peak to the result of the repetition, unless that result is red (failing).
 
-    At least one budget must have a peak. If a peak is exceeded, the culprit is the known cause of the first exceeded
-    peak. If the process cannot be started, the verdicts on peaks are ``unavailable``.
+    If a peak is exceeded, the culprit is the known cause of the first exceeded peak. If the process cannot be started,
+    the verdicts on peaks are ``unavailable``.
     """
+    budgets = [budget for budget in result.plan.budgets if budget.peak is not None]
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
-    budgets = [budget for budget in result.plan.budgets if budget.peak is not None]
     why_not = supervisor.unsupported()
     if not why_not:
         try:
@@ -274,17 +256,15 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
 
 
 def _measure_peaks(item: pytest.Item, result: Result, settings: Settings, budgets: list[Budget]) -> Result:
-    patience = supervisor.Patience(START_UP, settings.max_time)
-    resources = tuple(budget.resource for budget in budgets)
-    children = ChildrenPeak()
-    answer = send(item, patience, Sizing("", 0, resources), children.look)
-    recording = recording_of(answer.messages[0])
-    point = Point(0, (recording,), children.peak) if recording is not None else None
+    sizing = Sizing("", 0, tuple(budget.resource for budget in budgets))
+    answer, children = _measure(item, settings, sizing)
+    recordings = answer.messages[0].recordings[:1]
+    point = Point(0, recordings, children) if recordings else None
     verdicts = [judge_peak(budget, point, answer.ended.reason) for budget in budgets]
     red = next((one for one in verdicts if one.outcome in RED), None)
     culprit: Culprit | None = None
     if red is not None and point is not None:
         if red.resource == RESIDENT and point.near_peak > 0:
-            answer = send(item, patience, Sizing("", 0, resources, naming=point.near_peak))
-        culprit = next((one for one in culprits_of(answer) if one.resource == red.resource), None)
+            answer, _children = _measure(item, settings, replace(sizing, naming=point.near_peak))
+        culprit = next((one for one in answer.culprits if one.resource == red.resource), None)
     return replace(result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit)
