@@ -1,8 +1,4 @@
-"""Keep allure-pytest from recording every repetition of a test.
-
-allure-pytest writes a file for each attachment and each fixture of a run, and lists the steps and attachments in the
-result of the test. Only the first iteration, whose reports are logged if it fails, and the logged run are recorded.
-"""
+"""Keep allure-pytest from recording a test more often than in its first iteration and its logged run."""
 
 from __future__ import annotations
 
@@ -13,8 +9,6 @@ from typing import Any, Final
 import pytest
 
 _LISTENER: Final = "allure_listener"
-# The lists of a test's result to which each run appends. At the start of a test they are empty.
-_LISTS: Final = ("steps", "attachments", "parameters", "labels", "links")
 
 
 class AllureResults:
@@ -42,7 +36,7 @@ class AllureResults:
         """Remove what the first iteration added to the result of the test, which the logged run adds again."""
         if self._listener is not None:
             result = self._listener.allure_logger.get_test(None)
-            for name in _LISTS:
+            for name in ("steps", "attachments", "parameters", "labels", "links"):
                 getattr(result, name, []).clear()
 
     def conclude(self, reports: Sequence[pytest.TestReport]) -> None:

@@ -66,20 +66,23 @@ class BaselineSession:
         return baseline_of(report.findings)
 
     def _check_writing(self) -> None:
-        flag = "--leakcheck-prune-baseline" if self._settings.prune_baseline else "--leakcheck-update-baseline"
+        wrong = ""
         if self._settings.no_baseline:
-            raise pytest.UsageError(f"{flag} and --leakcheck-no-baseline exclude each other: leave one out")
-        if os.environ.get("CI") and not self._settings.force_update:
-            raise pytest.UsageError(
-                f"{flag}: CI is set, and a file that is written in CI hides new leaks: run it locally and commit the "
-                "file, or add --leakcheck-force-update"
+            wrong = " and --leakcheck-no-baseline exclude each other: leave one out"
+        elif os.environ.get("CI") and not self._settings.force_update:
+            wrong = (
+                ": CI is set, and a file that is written in CI hides new leaks: run it locally and commit the file, or "
+                "add --leakcheck-force-update"
             )
-        if self._is_report:
-            raise pytest.UsageError(f"{flag}: {self._path} is a JSON report: name a file of known leaks, or none")
-        if self._settings.prune_baseline and (why := selected_by(self._config)):
-            raise pytest.UsageError(f"{flag} needs the whole suite, but {why} selects a part of it: leave it out")
-        if not os.access(self._path if self._path.exists() else self._path.parent, os.W_OK):
-            raise pytest.UsageError(f"{flag}: {self._path} cannot be written; name a file in a writable folder")
+        elif self._is_report:
+            wrong = f": {self._path} is a JSON report: name a file of known leaks, or none"
+        elif self._settings.prune_baseline and (why := selected_by(self._config)):
+            wrong = f" needs the whole suite, but {why} selects a part of it: leave it out"
+        elif not os.access(self._path if self._path.exists() else self._path.parent, os.W_OK):
+            wrong = f": {self._path} cannot be written; name a file in a writable folder"
+        if wrong:
+            flag = "prune" if self._settings.prune_baseline else "update"
+            raise pytest.UsageError(f"--leakcheck-{flag}-baseline{wrong}")
 
     def add(self, finding: Finding) -> None:
         if self._known is None:

@@ -18,29 +18,14 @@ from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, SWEEP
 from pytest_leakcheck.probes import clock
 
 # Why a test is not judged, as the summary states it.
-_OTHER_CASES: Final = "other cases"
-_NOT_SAMPLED: Final = "not in this sample"
 NO_TIME: Final = "session time"
 # Where pytest's cache keeps what is known of earlier sessions.
 _CACHE: Final = "leakcheck/costs"
-# The options that select a part of the suite.
-_SELECTING_OPTIONS: Final = {
-    "keyword": "-k",
-    "markexpr": "-m",
-    "lf": "--lf",
-    "last_failed": "--lf",
-    "deselect": "--deselect",
-}
-
-# The options with which each test runs once.
-_DEBUGGING_OPTIONS: Final = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
-# A debugger that an editor attaches imports one of these modules.
-_DEBUGGER_MODULES: Final = ("pydevd", "debugpy")
 STOPPED: Final = "a debugger stopped in it"
 
 
 class Sampling:
-    """The hooks that choose tests; registered with ``--leakcheck``, except in a process that was started for one test."""
+    """The hooks that choose tests; not registered in a process that was started for one test."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self._config, self._settings = config, settings
@@ -59,10 +44,11 @@ class Sampling:
                 if item.nodeid in unmarked and hasattr(item, "callspec"):
                     cases.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
             others = {case for some in cases.values() for case in some} - {choose_case(some) for some in cases.values()}
-            asked = _leave_out(asked, others, _OTHER_CASES)
+            asked = _leave_out(asked, others, "other cases")
         if self._settings.sample:
             sample = parse_sample(self._settings.sample)
-            asked = _leave_out(asked, {one.nodeid for one in asked if not sample.takes(one.nodeid)}, _NOT_SAMPLED)
+            others = {one.nodeid for one in asked if not sample.takes(one.nodeid)}
+            asked = _leave_out(asked, others, "not in this sample")
         if self._seconds:
             names = [item.nodeid for item in asked]
             workers = int(getattr(self._config, "workerinput", {}).get("workercount", 1))
@@ -87,9 +73,8 @@ class Sampling:
         """Take what a test has cost, for the choice and the estimate of the next session."""
         if finding.recording.stopped == "interrupted":
             return
-        earlier = self._costs.get(finding.test)
-        seconds = finding.recording.seconds + (earlier.seconds if earlier is not None else 0.0)
-        red = finding.colour == "red" or (earlier is not None and earlier.red)
+        earlier = self._costs.get(finding.test, Cost(0.0, 0.0, False))
+        seconds, red = finding.recording.seconds + earlier.seconds, finding.colour == "red" or earlier.red
         self._costs[finding.test] = Cost(round(seconds, 2), round(clock.wall_time()), red)
 
     @pytest.hookimpl(trylast=True)
@@ -146,20 +131,20 @@ def is_asked(item: pytest.Item) -> bool:
 
 def selected_by(config: pytest.Config) -> str:
     """Return the argument that selects a part of the suite; empty if the session runs the whole."""
-    for name, flag in _SELECTING_OPTIONS.items():
-        if config.getoption(name, None):
-            return flag
-    given = config.args_source is pytest.Config.ArgsSource.ARGS
-    return str(config.args[0]) if given else ""
+    flags = {"keyword": "-k", "markexpr": "-m", "lf": "--lf", "last_failed": "--lf", "deselect": "--deselect"}
+    if used := [flag for name, flag in flags.items() if config.getoption(name, None)]:
+        return used[0]
+    return str(config.args[0]) if config.args_source is pytest.Config.ArgsSource.ARGS else ""
 
 
 def find_debugger(config: pytest.Config) -> str:
     """Return why no test is measured now, as part of a sentence: it must not stop in every iteration. Empty if it may."""
-    if flag := next((flag for option, flag in _DEBUGGING_OPTIONS.items() if config.getoption(option)), ""):
+    flags = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
+    if flag := next((flag for option, flag in flags.items() if config.getoption(option)), ""):
         return f"with {flag}, each test runs once"
-    # Other tools also set a trace function, such as coverage.py.
+    # Other tools also set a trace function, such as coverage.py. An editor's debugger imports one of these modules.
     kinds = type(getattr(sys.gettrace(), "__self__", None)).__mro__
-    attached = any(name in sys.modules for name in _DEBUGGER_MODULES) or any(one.__module__ == "bdb" for one in kinds)
+    attached = {"pydevd", "debugpy"} & sys.modules.keys() or any(one.__module__ == "bdb" for one in kinds)
     monitoring = getattr(sys, "monitoring", None)
     if attached or (monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID)):
         return "a debugger is attached, so each test runs once"

@@ -89,5 +89,4 @@ def _find_memory() -> Any:
 
 def _is_recording() -> bool:
     # Older releases of torch cannot tell.
-    enabled = getattr(sys.modules["torch"]._C, "_cuda_isHistoryEnabled", None)
-    return bool(enabled is not None and enabled())
+    return bool(getattr(sys.modules["torch"]._C, "_cuda_isHistoryEnabled", bool)())

@@ -24,12 +24,8 @@ if TYPE_CHECKING:
     # Not imported at run time, because only sessions that run tests in subprocesses need this module.
     from pytest_leakcheck.runner.processes.supervisor import Board, Watch
 
-# A test that took longer than this in the last session has a line from its beginning.
-_SLOW_SECONDS: Final = 1.0
-# A shorter session needs no estimate.
-_MIN_ESTIMATE: Final = 1.0
-# Environment variables by which pytest recognizes a job whose output becomes a log.
-_CI_VARIABLES: Final = ("CI", "BUILD_NUMBER")
+# Seconds. A test that took longer in the last session has a line from its beginning; a shorter session, no estimate.
+_SLOW: Final = 1.0
 _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
 
 
@@ -112,7 +108,7 @@ class ProgressLine(SessionLine):
         """Show the line at once if the test was slow in the last session: its first iteration may take long."""
         self._erase()
         result = yield
-        if self._forecast.expected(nodeid) >= _SLOW_SECONDS:
+        if self._forecast.expected(nodeid) >= _SLOW:
             self._draw("", "")
         return result
 
@@ -154,7 +150,7 @@ def estimate(config: pytest.Config, sampling: Sampling, forecast: Forecast, test
     """Return how many tests are measured, and how long it takes; empty if unknown, for a short session or ``-q``."""
     expected = forecast.seconds_left()
     expected = None if expected is None else min(expected / workers, sampling.limit)
-    if expected is None or expected < _MIN_ESTIMATE or config.get_verbosity() < 0:
+    if expected is None or expected < _SLOW or config.get_verbosity() < 0:
         return ""
     within = f" in {format_count(workers, 'worker')}" if workers > 1 else ""
     measured = f"{forecast.tests:,} of {format_count(tests, 'test')}"
@@ -184,10 +180,5 @@ def _wants_progress(config: pytest.Config) -> bool:
     # Without the capturing of descriptors, or with --setup-show, a test prints to the terminal.
     prints = config.getoption("capture", "") != "fd" or config.getoption("setupshow", False)
     logs = config.getoption("log_cli_level", None) is not None or bool(config.getini("log_cli"))
-    return not (quiet or blocked or prints or logs or any(os.environ.get(name) for name in _CI_VARIABLES))
-
-
-def watch_with_progress(item: pytest.Item, watch: Watch | None, *, repeats: bool) -> Watch | None:
-    """Return what to call while an item runs in a subprocess (`ProgressLine.watch`)."""
-    line: Any = item.config.pluginmanager.getplugin("leakcheck-progress")
-    return line.watch(watch, repeats=repeats) if line is not None else watch
+    # pytest recognizes a job whose output becomes a log by these variables.
+    return not (quiet or blocked or prints or logs or os.environ.get("CI") or os.environ.get("BUILD_NUMBER"))

@@ -38,7 +38,10 @@ class Residue:
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
         named = (one for name, used in definitions.items() for one in self._with_overridden(name, used))
         self._outliving = [one for one in named if one.scope != "function"]
-        made = (_value_of(definitions, "tmp_path"), *_folders_of_pytester(_value_of(definitions, "pytester")))
+        pytester = _value_of(definitions, "pytester")
+        made = [getattr(pytester, name, None) for name in ("path", "_test_tmproot")] + [
+            _value_of(definitions, "tmp_path")
+        ]
         self._folders = [folder for folder in made if isinstance(folder, Path)]
 
     def _with_overridden(self, name: str, used: pytest.FixtureDef[Any]) -> Sequence[pytest.FixtureDef[Any]]:
@@ -95,15 +98,9 @@ def _value_of(definitions: dict[str, pytest.FixtureDef[Any]], name: str) -> Any:
     return result[0] if result is not None else None
 
 
-def _folders_of_pytester(pytester: Any) -> tuple[Any, Any]:
-    """Return the folder of a ``pytester`` and that of the temporary folders of the sessions that it runs."""
-    return getattr(pytester, "path", None), getattr(pytester, "_test_tmproot", None)
-
-
 def _release_number(config: pytest.Config, folder: str) -> None:
     """Make pytest reuse the number of a removed folder, because paths intern their parts, which Python 3.12 retains."""
-    factory = getattr(config, "_tmp_path_factory", None)
-    numbers: dict[str, int] = getattr(factory, "_next_number", {})
+    numbers: dict[str, int] = getattr(getattr(config, "_tmp_path_factory", None), "_next_number", {})
     for prefix, following in numbers.items():
         if folder == f"{prefix}{following - 1}":
             numbers[prefix] = following - 1

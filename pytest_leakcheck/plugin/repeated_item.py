@@ -77,8 +77,8 @@ class Repeater:
             self._snapshot.stop()
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
-        may_rerun = replay.may_rerun(item)
-        if not may_rerun:
+        rerunner = replay.rerunner_of(item)
+        if rerunner is None:
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = clock.monotonic()
         with warnings.catch_warnings(), SilentRuns(item) as runs:
@@ -86,10 +86,10 @@ class Repeater:
             # the next iteration.
             warnings.simplefilter("ignore", ResourceWarning)
             result, first_run = self._repeat(item, plan, examples, runs)
-        if may_rerun:
+        if rerunner is not None:
             # That plugin logs the start of each attempt.
-            failed = result is None and any(report.failed for report in first_run or ())
-            if failed and first_run is not None and replay.hand_to_rerunfailures(item, nextitem, first_run):
+            failed = result is None and first_run is not None and any(report.failed for report in first_run)
+            if failed and replay.hand_to_rerunfailures(rerunner, item, nextitem, first_run or ()):
                 return
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         if result is not None:

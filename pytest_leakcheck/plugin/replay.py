@@ -76,17 +76,18 @@ def _make_report(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestR
     return report
 
 
-def may_rerun(item: pytest.Item) -> bool:
-    """Return whether pytest-rerunfailures re-runs an item that fails; not in a process that was started for one test."""
-    plugin = _find_plugin(item)
-    return plugin is not None and bool(plugin.get_reruns_count(item))
+def rerunner_of(item: pytest.Item) -> Any:
+    """Return the module of pytest-rerunfailures if it re-runs an item that fails; not in a process for one test."""
+    plugin: Any = item.config.pluginmanager.getplugin("rerunfailures")
+    needed = ("get_reruns_count", "pytest_runtest_protocol", "runtestprotocol")
+    known = all(callable(getattr(plugin, name, None)) for name in needed)
+    return plugin if known and PROCESS not in item.config.stash and plugin.get_reruns_count(item) else None
 
 
 def hand_to_rerunfailures(
-    item: pytest.Item, nextitem: pytest.Item | None, reports: Sequence[pytest.TestReport]
+    plugin: Any, item: pytest.Item, nextitem: pytest.Item | None, reports: Sequence[pytest.TestReport]
 ) -> bool:
     """Log a failed first iteration as the first attempt, and run the others; return False with reports of subtests."""
-    plugin = _find_plugin(item)
     if any(isinstance(report, pytest.SubtestReport) for report in reports):
         return False
     original = plugin.runtestprotocol
@@ -101,11 +102,3 @@ def hand_to_rerunfailures(
         return plugin.pytest_runtest_protocol(item, nextitem) is True
     finally:
         plugin.runtestprotocol = original
-
-
-def _find_plugin(item: pytest.Item) -> Any:
-    """Return the module of the plugin; None where it is absent, unknown, or must not re-run the item."""
-    plugin = item.config.pluginmanager.getplugin("rerunfailures")
-    needed = ("get_reruns_count", "pytest_runtest_protocol", "runtestprotocol")
-    known = all(callable(getattr(plugin, name, None)) for name in needed)
-    return plugin if known and PROCESS not in item.config.stash else None

@@ -16,7 +16,6 @@ from pytest_leakcheck.report.glyphs import in_quotes
 
 # If the search for the cause ran out of time, the command allows this multiple of the time.
 MORE_TIME: Final = 4
-_PYARGS: Final = "--pyargs"
 
 
 def rerun_command(finding: Finding, item: pytest.Item) -> str:
@@ -26,7 +25,8 @@ def rerun_command(finding: Finding, item: pytest.Item) -> str:
     culprit, plan, more = finding.culprit, item.stash.get(PLAN, None), ""
     if culprit is not None and culprit.ran_out_of_time and plan is not None and not plan.effort.time_without_timeout:
         more = plan.effort.advise_time(MORE_TIME * plan.effort.max_time)
-    if not more and _is_among(target, given, item.config.invocation_params.dir):
+    folder = item.config.invocation_params.dir
+    if not more and (target in given or _normalize(target, folder) in (_normalize(word, folder) for word in given)):
         return ""
     if "isolated" in finding.recording.environment:
         options = ("--leakcheck-isolate", *options)
@@ -61,14 +61,11 @@ def _target_of(item: pytest.Item, given: Iterable[str]) -> tuple[tuple[str, ...]
         return (), f"{os.path.relpath(path, folder)}::{inside}"
     # The file belongs to an installed package.
     module = getattr(getattr(item, "module", None), "__name__", "")
-    if module and (config.getoption("pyargs") or _PYARGS in given):
-        return (_PYARGS,), f"{module}::{inside}"
+    if module and (config.getoption("pyargs") or "--pyargs" in given):
+        return ("--pyargs",), f"{module}::{inside}"
     return (), f"{path}::{inside}"
 
 
-def _is_among(target: str, given: Iterable[str], folder: Path) -> bool:
-    def normalized(word: str) -> str:
-        file, separator, inside = word.partition("::")
-        return os.path.normpath(Path(folder, file)) + separator + inside
-
-    return target in given or normalized(target) in map(normalized, given)
+def _normalize(word: str, folder: Path) -> str:
+    file, separator, inside = word.partition("::")
+    return os.path.normpath(Path(folder, file)) + separator + inside

@@ -174,7 +174,8 @@ class SessionReport:
     def _opening_lines(self, verbosity: int) -> Iterator[tuple[str, str]]:
         """Yield why tests have no verdict although they asked for one, and what is wrong with the settings."""
         reasons = [one for one in self._unmeasured.values() if one != UNUSED or verbosity > 0]
-        yield from (("yellow", line) for line in unmeasured_lines(reasons))
+        for reason in unmeasured_lines(reasons):
+            yield "yellow", reason
         if line := nothing_judged(self._tally):
             yield "red" if self._fails_on_nothing else "yellow", line
 
@@ -199,8 +200,6 @@ class SessionReport:
         except OSError as error:
             self._lost.append(f"could not write the file of known leaks: {error.strerror or error}")
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
-        if self._files is None:
-            return
-        self._lost += self._files.finish(self._describe)
-        if self._lost:
-            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        if self._files is not None:
+            self._lost += self._files.finish(self._describe)
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR if self._lost else session.exitstatus

@@ -1,8 +1,7 @@
 """Show, in the controller of xdist, how far the session is and which test of a worker is slow.
 
-Workers have no terminal, and while they measure, they send nothing that xdist does not send anyway. So the line shows
-which test a worker is running and for how long, but not its iterations. It is drawn only while the controller waits for
-its workers, by no other thread, and erased before the controller does anything else.
+Workers send nothing while they measure, so the line does not show iterations. It is drawn only while the controller
+waits for its workers, by no other thread, and erased before the controller does anything else.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ class WorkersLine(SessionLine):
         """State how long the session takes, if it is known. Only workers know which tests are measured."""
         self._forecast = self._sampling.forecast(self._tests, known=True)
         workers = max(1, len(self._workers))
-        reporter: Any = self._config.pluginmanager.getplugin("terminalreporter")
         if line := estimate(self._config, self._sampling, self._forecast, len(self._tests), workers):
-            reporter.write_line(line)
+            self._config.pluginmanager.getplugin("terminalreporter").write_line(line)
 
     def _draw(self) -> None:
         now = clock.monotonic()

@@ -20,7 +20,7 @@ from pytest_leakcheck.runner.processes.private_tmpdir import (
 _FOLDER_KEY: Final = "leakcheck_folder"
 _SHARED_KEY: Final = "leakcheck_shared"
 # The session's temporary folder. The key is set only in a process that uses a temporary folder of its own instead.
-_SESSION_FOLDER: Final = pytest.StashKey[str]()
+SESSION_FOLDER: Final = pytest.StashKey[str]()
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -56,12 +56,7 @@ def use_own_folder(config: pytest.Config) -> None:
         patch.setenv(name, value)
     # `tempfile` then reads the environment again.
     patch.setattr(tempfile, "tempdir", None)
-    config.stash[_SESSION_FOLDER] = shared
-
-
-def shared_folder_of(config: pytest.Config) -> str | None:
-    """Return the temporary folder of the session; None if this process uses it itself."""
-    return config.stash.get(_SESSION_FOLDER, None)
+    config.stash[SESSION_FOLDER] = shared
 
 
 class Controller:

@@ -107,39 +107,35 @@ class Child:
         self._config = config
         terminal = config.pluginmanager.getplugin("terminalreporter")
         if terminal is not None:
-            # Other plugins look up this reporter, so it stays registered. It writes nowhere, because only the session's
-            # own reporter writes to the terminal.
+            # Other plugins look up this reporter, so it stays registered, and writes nowhere.
             nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
             terminal._tw = create_terminal_writer(config, nowhere)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(
-        self, config: pytest.Config, items: list[pytest.Item]
-    ) -> Generator[None, object, object]:
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
         result = yield
         items[:] = [item for item in items if self._is_requested(item)][:1]
         for item in items:
-            if PLAN in item.stash and self._task.sizing is not None:
+            plan = item.stash.get(PLAN, None)
+            if plan is not None and self._task.sizing is not None:
                 # Without a plan, the item is not repeated. It runs once, so that its peaks can be measured.
                 del item.stash[PLAN]
-            elif PLAN in item.stash:
-                item.stash[PLAN] = replace(item.stash[PLAN], test=self._task.test, process=config.stash[PROCESS])
+            elif plan is not None:
+                item.stash[PLAN] = replace(plan, test=self._task.test, process=item.config.stash[PROCESS])
         if not items:
             self.write(Messages(not_found=1))
         return result
 
     def _is_requested(self, item: pytest.Item) -> bool:
         # Here, only one file is collected. If this file is outside of the root folder, its node ids start with "::".
-        return item.nodeid == self._task.test or (
-            item.nodeid.startswith("::") and item.nodeid[1:] == self._task.test[self._task.test.find("::") + 1 :]
-        )
+        outside = item.nodeid.startswith("::") and item.nodeid[2:] == self._task.test.partition("::")[2]
+        return outside or item.nodeid == self._task.test
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
         self.board.iteration += 1
 
-    # This hook runs last, after hooks that change the report. For example, pytest fails a test with failed subtests
-    # only when it shows the report.
+    # After hooks that change the report: pytest fails a test with failed subtests only when it shows the report.
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         serialized = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
@@ -156,16 +152,11 @@ class Child:
             self.write(Messages(not_collected=report.longreprtext))
 
     def pytest_warning_recorded(
-        self,
-        warning_message: warnings.WarningMessage,
-        when: str,
-        nodeid: str,
-        location: tuple[str, int, str] | None,
+        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
         # The session itself shows the warnings of collection and configuration.
         if when == "runtest":
-            category = warning_message.category
-            name = category.__module__, category.__qualname__
+            name = warning_message.category.__module__, warning_message.category.__qualname__
             text, file, line = str(warning_message.message), warning_message.filename, warning_message.lineno
             self.write(Messages(warnings=(Warned(text, name, file, line, nodeid, location),)))
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -18,11 +18,10 @@ from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin import timeout
 from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
 from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_lines
-from pytest_leakcheck.plugin.progress_line import watch_with_progress
 from pytest_leakcheck.plugin.rerun_command import plain_node_id
 from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
-from pytest_leakcheck.plugin.xdist import shared_folder_of
+from pytest_leakcheck.plugin.xdist import SESSION_FOLDER
 from pytest_leakcheck.probes.folders import PRIVATE_PREFIX
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
@@ -30,8 +29,7 @@ from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables
 # Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
 START_UP: Final = 60.0
 
-# The program of the child process. It sets `sys.path` first, so that the child process imports the same modules as this
-# process, and none from the folder in which it is started.
+# It sets `sys.path` first, so that the child process imports the same modules as this process.
 _CHILD_PROGRAM: Final = """\
 import sys
 sys.path[:] = [path for path in sys.path if path]
@@ -55,8 +53,8 @@ def send(
 ) -> Answer:
     """Run an item in a subprocess until the subprocess ends, or kill it if it makes no progress.
 
-    With `sizing`, measure the peaks in one run, in several subprocesses (the ranks) if its engine starts processes;
-    None repeats the item. This process calls `watch` at intervals while the subprocess runs.
+    With `sizing`, measure the peaks in one run, perhaps in several ranks; None repeats the item. This process calls
+    `watch` at intervals while the subprocess runs.
 
     Raises:
         OSError: The subprocess cannot be started, or cannot write what it found.
@@ -65,17 +63,24 @@ def send(
         # Stop the timer of this process. The child process has its own, which starts with the test.
         item.ihook.pytest_timeout_cancel_timer(item=item)
     ranks = sizing.ranks if sizing else 1
-    shared = shared_folder_of(item.config)
+    shared = item.config.stash.get(SESSION_FOLDER, None)
     with tempfile.TemporaryDirectory(prefix=PRIVATE_PREFIX, dir=shared, ignore_cleanup_errors=True) as name:
         folder = Path(name)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+        if has_room(str(folder.parent)):
+            # Otherwise, the path of a socket in it would be too long.
+            environment |= variables_for(folder)
         start = supervisor.Start(
             _prepare_command(item, folder, sizing),
             cwd=item.config.invocation_params.dir,
-            environment=supervisor.quiet_environment(_child_environment(folder)),
+            environment=supervisor.quiet_environment(environment),
             show=item.config.getoption("capture") == "no",
             ranks=ranks,
         )
-        ended = supervisor.run(start, folder, patience, watch_with_progress(item, watch, repeats=sizing is None))
+        line: Any = item.config.pluginmanager.getplugin("leakcheck-progress")
+        if line is not None:
+            watch = line.watch(watch, repeats=sizing is None)
+        ended = supervisor.run(start, folder, patience, watch)
         with OriginalFunctions():
             messages = tuple(read_lines(_read_text(supervisor.reports_of(folder, rank))) for rank in range(ranks))
         stacks = tuple(_read_text(supervisor.stack_of(folder, rank)) for rank in range(ranks))
@@ -90,8 +95,7 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
     """Write the files that the child process reads; return the command to start it."""
     config = item.config
     colored = config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
-    # The folder of the child's ``tmp_path`` lies in that of the session, as with xdist workers. So pytest keeps and
-    # removes both together.
+    # The child's ``tmp_path`` lies in that of the session, as with xdist workers: pytest removes both together.
     factory = getattr(config, "_tmp_path_factory", None)
     in_main_thread = threading.current_thread() is threading.main_thread()
     task = Task(
@@ -100,8 +104,7 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
         folder=str(folder),
         basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
         color="yes" if colored else "no",
-        # The kernel sends the parent-death signal to the child process when the thread that started it ends, even if
-        # this process continues. So the signal is requested only if the main thread starts the child process.
+        # The kernel sends the parent-death signal to the child process when the thread that started it ends.
         parent=os.getpid() if in_main_thread else 0,
         worker=getattr(config, "workerinput", None),
         sizing=sizing,
@@ -119,20 +122,15 @@ def _prepare_command(item: pytest.Item, folder: Path, sizing: Sizing | None) -> 
     # This interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     command = [sys.executable, *flags, str(program), str(folder / "start")]
-    start_info = {
+    start_info: dict[str, Any] = {
         "path": [str(path) for path in sys.path],
         "argv": sys.argv,
         "arguments": arguments,
-        "world": {
-            "engine": sizing.engine,
-            "ranks": sizing.ranks,
-            "command": command,
-            "folder": str(folder),
-            "parent": task.parent,
-        }
-        if sizing is not None and sizing.of_processes
-        else None,
+        "world": None,
     }
+    if sizing is not None and sizing.of_processes:
+        world = {"engine": sizing.engine, "ranks": sizing.ranks, "command": command}
+        start_info["world"] = world | {"folder": str(folder), "parent": task.parent}
     Path(folder, "start").write_text(json.dumps(start_info), encoding="utf-8")
     return command
 
@@ -150,12 +148,6 @@ def _relative_path(path: Path, folder: Path) -> str:
     # pytest reads a "[" in a path as the start of parameters. A relative path leaves out the folders above, whose names
     # may contain one.
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
-
-def _child_environment(folder: Path) -> dict[str, str]:
-    """Return the environment, with a private temporary folder unless the path of a socket in it would be too long."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    return kept | (variables_for(folder) if has_room(str(folder.parent)) else {})
 
 
 def _read_text(path: Path) -> str:

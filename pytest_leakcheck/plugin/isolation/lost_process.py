@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.plugin.isolation.messages import Answer
 from pytest_leakcheck.runner.processes import supervisor
-
-# If a rank waits in a collective operation, this file is in its stack.
-_COLLECTIVES_FILE: Final = "/torch/distributed/distributed_c10d.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +17,6 @@ class Loss:
     reason: str
     advice: str
     sections: tuple[tuple[str, str], ...]
-
-
-def is_lost(answer: Answer) -> bool:
-    """Return whether a process did not reach its end."""
-    return bool(answer.ended.error or answer.ended.hung or silent_ranks(answer))
-
-
-def silent_ranks(answer: Answer) -> list[int]:
-    """List the ranks that ended by themselves before they were done."""
-    return [rank for rank, sent in enumerate(answer.messages) if not answer.stacks[rank] and not sent.done]
 
 
 def explain_loss(answer: Answer, effort: Effort, at: str = "") -> Loss:
@@ -68,11 +54,11 @@ def _explain_end(answer: Answer, at: str, limit: float) -> str:
         return ended.reason
     if ended.hung:
         return f"hung at {at}: {_format_ranks(_stuck_ranks(answer), ranks)}made no progress for {limit:g} s"
-    silent = silent_ranks(answer)
+    silent = answer.silent_ranks[:1]
     if not silent:
         return f"the test's body did not run at {at}"
     status = answer.failures.get(silent[0], 0 if ranks > 1 else ended.status)
-    return f"{_format_ranks(silent[:1], ranks)}{supervisor.describe_exit(status)} at {at}, before the end of the test"
+    return f"{_format_ranks(silent, ranks)}{supervisor.describe_exit(status)} at {at}, before the end of the test"
 
 
 def _format_ranks(numbers: Sequence[int], ranks: int) -> str:
@@ -83,4 +69,4 @@ def _stuck_ranks(answer: Answer) -> list[int]:
     """List the ranks without a recording, or else all; leave out those in a collective operation, unless all are."""
     ranks = range(len(answer.messages))
     stuck = [rank for rank in ranks if not answer.messages[rank].recordings] or list(ranks)
-    return [rank for rank in stuck if _COLLECTIVES_FILE not in answer.stacks[rank]] or stuck
+    return [rank for rank in stuck if "/torch/distributed/distributed_c10d.py" not in answer.stacks[rank]] or stuck

@@ -126,6 +126,16 @@ class Answer:
     failures: Mapping[int, int] = field(default_factory=dict)
 
     @property
+    def silent_ranks(self) -> list[int]:
+        """The ranks that ended by themselves before they were done."""
+        return [rank for rank, sent in enumerate(self.messages) if not self.stacks[rank] and not sent.done]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a process did not reach its end."""
+        return bool(self.ended.error or self.ended.hung or self.silent_ranks)
+
+    @property
     def culprits(self) -> tuple[Culprit, ...]:
         """Those of the first rank that sent any. One rank is enough, because all run the same body."""
         return next((one.culprits for one in self.messages if one.culprits), ())

@@ -39,7 +39,7 @@ from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.allure_results import AllureResults
 from pytest_leakcheck.plugin.harness_errors import why_failed
 from pytest_leakcheck.plugin.isolation.dispatch import START_UP, send
-from pytest_leakcheck.plugin.isolation.lost_process import explain_loss, is_lost, silent_ranks
+from pytest_leakcheck.plugin.isolation.lost_process import explain_loss
 from pytest_leakcheck.plugin.isolation.messages import Answer
 from pytest_leakcheck.plugin.item_reports import make_report, report_findings, reports_of, tear_down, warn
 from pytest_leakcheck.plugin.stash import SWEEP
@@ -117,7 +117,7 @@ class _ScaledRun:
             if own := _find_own_failure(self._item, at, answer):
                 return own
             recordings = tuple(recording for sent in answer.messages for recording in sent.recordings[:1])
-            if is_lost(answer) or len(recordings) < len(answer.messages):
+            if answer.is_lost or len(recordings) < len(answer.messages):
                 loss = explain_loss(answer, effort_of(self._settings), at)
                 verdict = process_lost(self._sweep.aims[0].resource, 0, loss.reason, loss.advice)
                 return [make_report(self._item, self._conclude([verdict], "lost"), loss.sections)]
@@ -154,7 +154,7 @@ class _ScaledRun:
         for point in (informative, smallest) if informative is not smallest else (smallest,):
             in_children = point.children >= point.peak(RESIDENT, "per_rank")
             answer, _children = self._run_size(point.size, naming=point.near_peak)
-            if not is_lost(answer):
+            if not answer.is_lost:
                 found = [one for one in answer.culprits if one.resource == RESIDENT]
                 # Without a peak of its own, a process has no culprit.
                 own = found[0] if found else Culprit(RESIDENT)
@@ -225,7 +225,7 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
         if odd:
             found.append((odd[0], rank, reports))
     # A rank that ended without a last message is the cause of the failures of the others, so these are not reported.
-    if not found or silent_ranks(answer):
+    if not found or answer.silent_ranks:
         return []
     # The first failure may have caused those of the other ranks.
     _stop, rank, reports = min(found, key=lambda one: one[:2])
