@@ -39,9 +39,8 @@ class Residue:
         named = (one for name, used in definitions.items() for one in self._with_overridden(name, used))
         self._outliving = [one for one in named if one.scope != "function"]
         pytester = _value_of(definitions, "pytester")
-        made = [getattr(pytester, name, None) for name in ("path", "_test_tmproot")] + [
-            _value_of(definitions, "tmp_path")
-        ]
+        of_pytester = getattr(pytester, "path", None), getattr(pytester, "_test_tmproot", None)
+        made = (_value_of(definitions, "tmp_path"), *of_pytester)
         self._folders = [folder for folder in made if isinstance(folder, Path)]
 
     def _with_overridden(self, name: str, used: pytest.FixtureDef[Any]) -> Sequence[pytest.FixtureDef[Any]]:

@@ -31,16 +31,7 @@ from pytest_leakcheck.plugin.harness_errors import unmeasured
 from pytest_leakcheck.plugin.hypothesis_examples import Examples
 from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.silent_runs import SilentRuns
-from pytest_leakcheck.plugin.stash import (
-    FINDINGS,
-    KNOWN,
-    ORIGIN,
-    PLAN,
-    REPEATED,
-    REPEATING,
-    UNMEASURED,
-    Iteration,
-)
+from pytest_leakcheck.plugin.stash import FINDINGS, KNOWN, ORIGIN, PLAN, REPEATED, REPEATING, UNMEASURED, Iteration
 from pytest_leakcheck.plugin.timeout import Timer
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes import clock

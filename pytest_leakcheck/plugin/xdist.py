@@ -10,12 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_leakcheck.runner.processes.private_tmpdir import (
-    make_folder,
-    remove_at_exit,
-    shared_folder,
-    variables_for,
-)
+from pytest_leakcheck.runner.processes.private_tmpdir import make_folder, remove_at_exit, shared_folder, variables_for
 
 _FOLDER_KEY: Final = "leakcheck_folder"
 _SHARED_KEY: Final = "leakcheck_shared"

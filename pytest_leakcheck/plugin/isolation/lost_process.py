@@ -39,11 +39,8 @@ def explain_loss(answer: Answer, effort: Effort, at: str = "") -> Loss:
             advice = f"fix the call that hangs, or raise the limit: {effort.advise_time(4 * effort.max_time)}"
     said = (("Captured stderr of the subprocess", output),) if output else ()
     # The stacks of processes that were ended from outside.
-    names = [
-        f"stack of rank {rank}" if len(answer.stacks) > 1 else "stack of the process"
-        for rank in range(len(answer.stacks))
-    ]
-    stacks = [(name, supervisor.excerpt(one)) for name, one in zip(names, answer.stacks, strict=True) if one.strip()]
+    name = "stack of rank {}" if len(answer.stacks) > 1 else "stack of the process"
+    stacks = [(name.format(rank), supervisor.excerpt(one)) for rank, one in enumerate(answer.stacks) if one.strip()]
     return Loss(reason, advice, (*said, *stacks))
 
 
