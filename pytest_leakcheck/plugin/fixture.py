@@ -105,7 +105,7 @@ class MeasuringFixture(Leakcheck):
         self._node, self._settings = node, settings
         self._gauges: dict[str, Callable[[], int]] = {}
         self._gauge_levels: dict[str, int | None] = {}
-        self._looping = False
+        # Of the loop that is running.
         self._repetition: Repetition | None = None
         self._used = False
         # Weak references: a loop that the test leaves ends at once, so that another one may begin.
@@ -133,7 +133,7 @@ class MeasuringFixture(Leakcheck):
         ceiling = ceiling_of(self._node.iter_markers(), self._settings)
         plan = Plan(self._node.nodeid, budgets, effort, process, ceiling)
         repetition = self._repetition = Repetition(plan, self._gauges)
-        step, wanted, self._looping = 0, True, True
+        step, wanted = 0, True
         switch = _allow_blocking()
         try:
             repetition.begin()
@@ -161,7 +161,7 @@ class MeasuringFixture(Leakcheck):
             raise
         finally:
             _forbid_blocking(switch)
-            self._looping, self._repetition = False, None
+            self._repetition = None
         self._report(result)
 
     def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
@@ -188,10 +188,9 @@ class MeasuringFixture(Leakcheck):
             self._report(finished())
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
-        if self._looping and name not in self._gauges:
-            raise RuntimeError(
-                f"leakcheck.gauge({name!r}) was first called inside the loop: call it once before leakcheck.steps()"
-            )
+        if self._repetition is not None and name not in self._gauges:
+            wrong = "was first called inside the loop: call it once before leakcheck.steps()"
+            raise RuntimeError(f"leakcheck.gauge({name!r}) {wrong}")
         self._gauges[name] = read if callable(read) else partial(int, read)
         self._gauge_levels[name] = level
 
