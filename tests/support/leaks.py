@@ -9,7 +9,7 @@ import logging
 import threading
 import weakref
 from array import array
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -37,17 +37,14 @@ class Slotted:
 
 class Trainer:
     history: ClassVar[deque[bytes]] = deque()
-    losses: ClassVar[dict[int, bytes]] = {}
 
     def __init__(self) -> None:
         self.uploads: dict[str, list[bytearray]] = {"all": []}
         self.log = ""
-        self.data = b""
         self.buffer = bytearray()
         self.numbers = array("d")
         self.parts: tuple[int, ...] = ()
         self.file = io.BytesIO()
-        self.text = io.StringIO()
         self.grown: Any = None
         self.last: Any = None
 
@@ -56,9 +53,7 @@ KEPT: list[Any] = []
 CACHE: dict[Any, Any] = {}
 SEEN: set[bytes] = set()
 RECENT: deque[bytes] = deque()
-ORDERED: OrderedDict[int, bytes] = OrderedDict()
 GROUPED: defaultdict[str, list[bytes]] = defaultdict(list)
-COUNTED: Counter[bytes] = Counter()
 PER_THREAD = threading.local()
 HOSTILE = Hostile()
 BY_KEY: weakref.WeakKeyDictionary[Item, bytes] = weakref.WeakKeyDictionary()
@@ -107,11 +102,6 @@ def module_deque(_i: int, leaky: bool) -> None:
     _keep_or_clear(RECENT, leaky)
 
 
-def ordered(i: int, leaky: bool) -> None:
-    ORDERED[i] = bytes(300)
-    _keep_or_clear(ORDERED, leaky)
-
-
 def grouped(_i: int, leaky: bool) -> None:
     GROUPED["all"].append(bytes(300))
     _keep_or_clear(GROUPED["all"], leaky)
@@ -122,11 +112,6 @@ def thread_local(_i: int, leaky: bool) -> None:
         PER_THREAD.entries = []
     PER_THREAD.entries.append(bytes(300))
     _keep_or_clear(PER_THREAD.entries, leaky)
-
-
-def counted(i: int, leaky: bool) -> None:
-    COUNTED[b"%d" % i * 100] += 1
-    _keep_or_clear(COUNTED, leaky)
 
 
 def hostile(_i: int, leaky: bool) -> None:
@@ -145,11 +130,6 @@ def weak_keys(_i: int, leaky: bool) -> None:
 def class_attribute(_i: int, leaky: bool) -> None:
     Trainer.history.append(bytes(700))
     _keep_or_clear(Trainer.history, leaky)
-
-
-def class_dict(i: int, leaky: bool) -> None:
-    Trainer.losses[i] = bytes(700)
-    _keep_or_clear(Trainer.losses, leaky)
 
 
 def instance(_i: int, leaky: bool) -> None:
@@ -269,10 +249,6 @@ def slot_text(_i: int, leaky: bool) -> None:
     slotted.text += "a line of the log" if leaky else ""
 
 
-def octets(_i: int, leaky: bool) -> None:
-    trainer.data += b"seventeen octets." if leaky else b""
-
-
 def in_place(_i: int, leaky: bool) -> None:
     trainer.buffer += b"seventeen octets." if leaky else b""
 
@@ -287,10 +263,6 @@ def parts(_i: int, leaky: bool) -> None:
 
 def binary_file(_i: int, leaky: bool) -> None:
     trainer.file.write(b"seventeen octets." if leaky else b"")
-
-
-def text_file(_i: int, leaky: bool) -> None:
-    trainer.text.write("a line of the log" if leaky else "")
 
 
 def numpy_array(_i: int, leaky: bool) -> None:

@@ -105,32 +105,22 @@ def file_of(name: str) -> str:
 
 @pytest.mark.usefixtures("_restored")
 @pytest.mark.parametrize(
-    ("file", "text"),
+    ("file", "text", "packages", "own"),
     [
-        ("pyproject.toml", "[project]\nname = 'PSUtil'"),
-        ("pyproject.toml", "[tool.poetry]\nname = 'psutil'"),
-        ("setup.cfg", "[metadata]\nname = psutil"),
+        ("pyproject.toml", "[project]\nname = 'PSUtil'", (), True),
+        ("pyproject.toml", "[tool.poetry]\nname = 'psutil'", (), True),
+        ("setup.cfg", "[metadata]\nname = psutil", (), True),
+        ("setup.cfg", "", ("psutil",), True),
+        ("pyproject.toml", "[project]\nname = 'not-installed'", ("not_installed_either",), False),
+        ("pyproject.toml", "[project]\ndynamic = ['name']", (), False),
+        ("pyproject.toml", "= broken", (), False),
+        ("setup.cfg", "\xff", (), False),
     ],
 )
-def test_the_files_of_the_distribution_of_that_name(tmp_path: Path, file: str, text: str) -> None:
-    (tmp_path / file).write_text(text, encoding="utf-8")
-    set_project(tmp_path, ())
-    assert is_own(file_of("psutil"))
+def test_installed_files_are_the_projects_by_the_name_of_their_distribution(
+    tmp_path: Path, file: str, text: str, packages: tuple[str, ...], own: bool
+) -> None:
+    (tmp_path / file).write_bytes(text.encode("latin-1"))
+    set_project(tmp_path, packages)
+    assert is_own(file_of("psutil")) is own
     assert not is_own(file_of("pytest"))
-
-
-@pytest.mark.usefixtures("_restored")
-@pytest.mark.parametrize(
-    "text", ["", "[project]\nname = 'not-installed'", "[project]\ndynamic = ['name']", "= broken", "\xff"]
-)
-def test_a_project_of_no_name_has_no_installed_files(tmp_path: Path, text: str) -> None:
-    (tmp_path / "pyproject.toml").write_bytes(text.encode("latin-1"))
-    (tmp_path / "setup.cfg").write_bytes(text.encode("latin-1"))
-    set_project(tmp_path, ("not_installed_either",))
-    assert not is_own(file_of("psutil"))
-
-
-@pytest.mark.usefixtures("_restored")
-def test_packages_that_are_named_belong_to_it(tmp_path: Path) -> None:
-    set_project(tmp_path, ("psutil",))
-    assert is_own(file_of("psutil"))

@@ -1,13 +1,9 @@
 from __future__ import annotations
 
-import asyncio
 import os
-import re
 import socket
-import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -94,51 +90,6 @@ def test_mappings_are_told_by_file_with_what_they_have_gained() -> None:
     assert survivors(before, after)["mmap"] == (Held("[heap]", 1, "2.0 MiB in all"), Held("/b", 1, "1.0 MiB in all"))
 
 
-def test_tasks_are_told_by_their_coroutine() -> None:
-    async def fetch() -> None:
-        await asyncio.sleep(60)
-
-    async def begin() -> tuple[Held, ...]:
-        before = take_identities()
-        tasks = [asyncio.create_task(fetch()) for _ in range(2)]
-        await asyncio.sleep(0)
-        held = survivors(before, take_identities())["task"]
-        for task in tasks:
-            task.cancel()
-        return held
-
-    name = "test_tasks_are_told_by_their_coroutine.<locals>.fetch"
-    assert asyncio.run(begin()) == (Held(f"task of {name}()", 2),)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_what_is_kept_survives_and_what_is_given_back_does_not() -> None:
-    before = take_identities()
-    descriptor = os.open("/dev/null", os.O_RDONLY)
-    end = threading.Event()
-    thread = threading.Thread(target=end.wait, name="reader-3")
-    thread.start()
-    child = subprocess.Popen(["sleep", "60"])
-    # A program that is being started has no command line for a moment.
-    while not Path(f"/proc/{child.pid}/cmdline").read_bytes():
-        end.wait(0.001)
-    held = survivors(before, take_identities())
-    child.kill()
-    child.wait()
-    end.set()
-    thread.join()
-    os.close(descriptor)
-    assert held["fd"] == (Held("/dev/null", 1),)
-    assert held["thread"] == (Held("reader-N (Event.wait)", 1),)
-    assert [(one.what, one.count) for one in held["process"]] == [("sleep 60", 1)]
-    assert re.fullmatch(r"the oldest for \d+\.\d s", held["process"][0].note)
-    # A thread that has been joined is the kernel's for a moment more.
-    while Path(f"/proc/self/task/{thread.native_id}").exists():
-        time.sleep(0.001)
-    held = survivors(before, take_identities())
-    assert (held["fd"], held["thread"], held["process"]) == ((), (), ())
-
-
 def test_a_socket_says_whom_it_talks_to() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -151,25 +102,6 @@ def test_a_socket_says_whom_it_talks_to() -> None:
         assert describe_fd(unused.fileno(), "socket:[1]") == "socket"
         assert describe_fd(left.fileno(), "/dev/null") == "/dev/null"
     assert describe_fd(-1, "socket:[1]") == "socket"
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_descriptors_that_a_child_opens_are_told_with_the_child() -> None:
-    program = "import sys; sys.stdin.readline(); kept = open('/dev/zero'); print('open', flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        while len(Path(f"/proc/{child.pid}/cmdline").read_bytes()) < len(program):
-            pass
-        before = take_identities()
-        child.stdin.write("go\n")
-        child.stdin.flush()
-        assert child.stdout.readline() == "open\n"
-        (held,) = survivors(before, take_identities())["fd"]
-    assert held.what == "/dev/zero"
-    assert held.note.startswith(f"in child {sys.executable} -c import sys;")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import array
 import collections
-import datetime as dt
-import decimal
 import enum
 import re
-import sqlite3
 import sys
 import zlib
 from typing import NamedTuple
@@ -43,21 +40,8 @@ class Plain:
     pass
 
 
-class Derived(Plain):
-    pass
-
-
-class Further(Derived):
-    def method(self) -> None:
-        """Do nothing."""
-
-
-class Slotted:
+class Slotted(Plain):
     __slots__ = ("one",)
-
-
-class SlottedFurther(Slotted):
-    __slots__ = ()
 
 
 class Colour(enum.Enum):
@@ -72,45 +56,13 @@ class Mistake(ValueError):
     pass
 
 
-class WorseMistake(Mistake):
-    pass
-
-
-class Table(dict[str, int]):
-    pass
-
-
-class FurtherTable(Table):
-    pass
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *(Plain, Derived, Further, Slotted, SlottedFurther, Colour, Row, Mistake, WorseMistake, Table, FurtherTable),
-        collections.UserDict,
-    ],
-)
+@pytest.mark.parametrize("kind", [Plain, Slotted, Colour, Row, Mistake, collections.UserDict])
 def test_a_class_statement_is_python(kind: type) -> None:
     assert not is_c(kind)
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [
-        *(
-            int,
-            dict,
-            type,
-            object,
-            ValueError,
-            collections.deque,
-            collections.OrderedDict,
-            dt.datetime,
-            array.array,
-        ),
-        *(re.Pattern, sqlite3.Connection, decimal.Decimal, type(zlib.compressobj())),
-    ],
+    "kind", [int, dict, type, ValueError, collections.OrderedDict, array.array, re.Pattern, type(zlib.compressobj())]
 )
 def test_other_types_are_in_c(kind: type) -> None:
     assert is_c(kind)

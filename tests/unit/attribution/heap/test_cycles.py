@@ -59,19 +59,6 @@ def test_the_cycle_that_comes_as_often_as_what_grows_is_the_one() -> None:
     assert garbage_of(both) == ("Container", "Stream")
 
 
-def test_a_cycle_that_hangs_from_another_is_seen() -> None:
-    def nested() -> None:
-        window = Window()
-        window.me = window  # type: ignore[attr-defined]
-        for _ in range(9):
-            container = Container()
-            container.stream = stream = Stream()  # type: ignore[attr-defined]
-            stream.container = container  # type: ignore[attr-defined]
-            window.__dict__[str(id(container))] = container
-
-    assert garbage_of(nested) == ("Container", "Stream")
-
-
 def test_the_collector_is_put_back_as_it_was() -> None:
     leave(1)
     kept = save_garbage(gc.collect)

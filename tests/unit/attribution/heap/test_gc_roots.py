@@ -49,11 +49,3 @@ def test_many_of_one_kind_do_not_hide_the_way_out(root: dict[str, object], *, fi
     (path,) = find_paths([graph.registered], {id(built)})
     # Only this test's own names are left.
     assert not path or path[0] is not root
-
-
-def test_what_nothing_holds_has_no_way(root: dict[str, object]) -> None:
-    assert root
-    pair: list[object] = []
-    pair.append([pair])
-    (path,) = find_paths([pair[0]], {id(pair)})
-    assert path == ()

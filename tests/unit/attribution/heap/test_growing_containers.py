@@ -30,19 +30,6 @@ def test_nothing_is_kept_alive() -> None:
     assert not [one for one in gc.get_referents(census) if type(one) in (list, dict)]
 
 
-def test_what_is_larger_is_found_with_what_it_gained() -> None:
-    leaks.KEPT.append(0)
-    leaks.CACHE["first"] = b""
-    assert not gc.is_tracked(leaks.CACHE) or gc.is_tracked({})
-    before = Census()
-    leaks.KEPT.extend([1, 2])
-    leaks.CACHE["second"] = b""
-    gained = {id(one.holder): one.gained for one in before.grown()}
-    assert gained[id(leaks.KEPT)] == 2
-    assert gained[id(leaks.CACHE)] == 1
-    assert id(leaks.KEPT) not in {id(one.holder) for one in before.grown(ignore={id(leaks.KEPT)})}
-
-
 def test_a_dict_that_is_tracked_from_now_on_is_the_same_dict() -> None:
     leaks.CACHE["first"] = b""
     before = Census()
@@ -90,20 +77,6 @@ def test_an_identity_that_is_used_again_is_not_taken_for_growth() -> None:
 def test_a_rate_is_fitted_within_bounds(gained: int, iterations: int, rate: float | None, fits: bool) -> None:
     one = Growing([b""] * gained, gained)
     assert fitting([one], iterations, rate) == ((one,) if fits else ())
-
-
-def test_what_is_near_the_rate_puts_the_rest_aside() -> None:
-    exact, twice = Growing([b""] * 8, 8), Growing([b""] * 16, 16)
-    assert fitting([twice, exact], 8, 1.0) == (exact,)
-    assert fitting([twice, exact], 8, 2.0) == (twice,)
-    assert fitting([twice, exact], 8) == (twice, exact)
-
-
-def test_bytes_rank_and_reject() -> None:
-    small, large = Growing(list(range(8)), 8), Growing([bytes(3000 + at) for at in range(8)], 8)
-    assert fitting([small, large], 8, size=3000.0) == (large,)
-    assert fitting([small, large], 8, size=40.0) == (small,)
-    assert fitting([small, large], 8, size=1e6) == ()
 
 
 def test_entries_without_a_readable_size_are_believed_where_nothing_else_fits() -> None:

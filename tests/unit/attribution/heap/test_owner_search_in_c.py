@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import ctypes
 import gc
-import re
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
 
-import leaks
-from held import MORE, WARM, forget, holders_of, owner_of
+from held import MORE, WARM, forget, holders_of
 from leaks import Item
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners, search
@@ -43,20 +39,6 @@ def test_a_reference_that_is_lost_in_c_is_said_to_be_there() -> None:
         ctypes.pythonapi.Py_DecRef(ctypes.cast(place, ctypes.py_object))
 
 
-def test_what_is_registered_in_c_is_said_to_be_there() -> None:
-    registered: list[weakref.ref[Callable[[], object]]] = []
-
-    def step(_i: int) -> None:
-        one = Item()
-        registered.append(weakref.ref(atexit.register(lambda: one)))
-
-    holders = holders_of(step, Item)
-    for reference in registered:
-        atexit.unregister(reference())  # type: ignore[arg-type]
-    assert holders.owners == ()
-    assert holders.reason == f"{WARM} references are held outside Python objects (C)"
-
-
 def test_a_container_that_is_held_from_c_is_said_to_be() -> None:
     def hidden() -> Callable[[], Callable[[], None] | None]:
         items: list[bytes] = []
@@ -76,44 +58,6 @@ def test_a_container_that_is_held_from_c_is_said_to_be() -> None:
 def _call(function: Callable[[], None] | None) -> None:
     assert function is not None
     function()
-
-
-def test_a_registry_of_the_interpreter_is_named() -> None:
-    stop = threading.Event()
-    threads: list[weakref.ref[threading.Thread]] = []
-
-    def step(_i: int) -> None:
-        thread = threading.Thread(target=stop.wait)
-        thread.start()
-        threads.append(weakref.ref(thread))
-
-    try:
-        owner = owner_of(step, threading.Thread)
-    finally:
-        stop.set()
-        for reference in threads:
-            if thread := reference():
-                thread.join()
-    assert owner.name == "threading._active"
-
-
-def test_tasks_that_are_kept_have_a_size() -> None:
-    tasks: set[asyncio.Task[bool]] = set()
-    leaks.KEPT.append(tasks)
-    loop = asyncio.new_event_loop()
-
-    def step(_i: int) -> None:
-        tasks.add(loop.create_task(asyncio.Event().wait()))
-        loop.run_until_complete(asyncio.sleep(0))
-
-    owner = owner_of(step, asyncio.Task)
-    for task in tasks:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-    loop.close()
-    assert owner.name == "leaks.KEPT[0]"
-    # The number that a coroutine has in place of a length is none.
-    assert re.fullmatch(rf"{WARM} × Task, [\d,]{{1,6}} B each", owner.holds)
 
 
 def test_a_cycle_that_nobody_holds_is_said_to_be_one() -> None:

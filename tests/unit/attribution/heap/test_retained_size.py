@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -54,12 +53,3 @@ def test_what_is_kept_elsewhere_as_well_does_not_count(cache: dict[str, object])
     cycle.append(cycle)
     del cycle
     assert count_exclusive([cache]) == 0, "freeing the cycle takes the collector"
-
-
-def test_a_weak_reference_keeps_nothing(cache: dict[str, object]) -> None:
-    page = Page("new")
-    seen = weakref.ref(page)
-    cache["new"] = page
-    del page
-    assert count_exclusive([cache]) == 3
-    assert seen() is not None

@@ -11,8 +11,6 @@ import pytest
 from pytest_leakcheck.attribution.tracing.backends import Lines
 from traced import PLAIN, Counter, followed, line_found, marked
 
-HERE = __file__
-
 
 def own_line(counter: Counter) -> None:
     for _ in range(3):
@@ -58,25 +56,6 @@ def test_the_only_line_that_gains_made_what_remains() -> None:
     # Which of two lines made what remains cannot be known.
     assert line_found(drop_one_of_two, counter.read, lambda: drop_one_of_two(counter)) == 0
     assert line_found(match_twice, counter.read, lambda: match_twice(counter)) == 0
-
-
-def test_a_line_of_the_loop_that_arms_it() -> None:
-    counter = Counter()
-    frame = sys._getframe()
-    frame_trace = frame.f_trace
-    before = sys.gettrace()
-    lines = Lines(frame.f_code, counter.read, PLAIN)
-    for _ in range(3):
-        lines.arm()
-        number = 1
-        counter.value += number  # the loop's own
-        number += 1
-        lines.disarm()
-    assert sys.gettrace() is before
-    assert frame.f_trace is frame_trace
-    lines.close()
-    assert lines.interrupted == ""
-    assert lines.line() == marked(test_a_line_of_the_loop_that_arms_it, "# the loop's own")
 
 
 def test_lines_of_a_generator_and_of_a_recursion() -> None:

@@ -72,11 +72,3 @@ def test_the_phase_is_asked_of_the_runner_itself() -> None:
     named = [site.function for site in with_functions([*path, Site(pluggy.__file__, 1, "")])]
     assert set(named[:-1]) == {"pytest_runtest_call", "call_fixture_func"}
     assert named[-1] == "?"
-
-
-def test_without_source_nothing_is_made_up(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.py"
-    broken.write_text("def broken(:\n")
-    assert function_at(str(broken), 1) == "<module>"
-    assert function_at("<string>", 1) == "<module>"
-    assert text_of(Site(str(tmp_path / "none.py"), 1, "f")) == ""

@@ -120,57 +120,6 @@ def test_several_children_and_a_child_of_a_child(child_of: Callable[..., Child])
     assert len({pid for pid, _fd in grown.found}) == 3
 
 
-def test_a_line_is_only_of_the_processes_that_ran_it(child_of: Callable[..., Child]) -> None:
-    def at_another_line() -> None:
-        os.dup(0)
-        os.dup(0)
-
-    here, there = child_of(opens), child_of(at_another_line)
-    grown = search(here, there)
-    (pid,) = {pid for (pid, _fd), one in grown.found.items() if one.path[-1].line == marked(opens)}
-    assert pid == here.pid
-    assert grown.describe({pid}).startswith("child process ")
-    assert grown.describe() == f"2 child processes, such as {grown.names[there.pid]}"
-
-
-def in_a_loop() -> None:
-    for _ in range(3000):
-        pass
-    os.open(os.devnull, os.O_RDONLY)  # here
-
-
-def test_a_function_with_many_lines_is_left_out_until_it_opens_something(
-    child_of: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(traced_children, "_MAX_EVENTS", 1000)
-    grown = search(child_of(in_a_loop), iterations=8)
-    assert grown.count == 8
-    assert lines_of(grown) == {(HERE, marked(in_a_loop))}
-    assert len(grown.found) >= 5
-
-    monkeypatch.setattr(traced_children, "_MAX_SECONDS", 1e-3)
-    grown = search(child_of(in_a_loop), iterations=8)
-    assert grown.why == traced_children._TOO_MANY_LINES
-    assert lines_of(grown) <= {(HERE, marked(in_a_loop))}
-
-
-def from_an_argument() -> None:
-    name = str(os.dup(0))
-    closes()
-    later(name, os.dup(0))  # here
-
-
-def later(_name: str, file: int) -> None:
-    os.close(int(_name))
-    assert file
-
-
-def test_what_is_open_before_a_call_is_of_the_line_that_calls(child_of: Callable[..., Child]) -> None:
-    grown = search(child_of(from_an_argument))
-    assert grown.count == 5
-    assert lines_of(grown) == {(HERE, marked(from_an_argument))}
-
-
 def test_the_tracer_leaves_nothing_behind(child_of: Callable[..., Child]) -> None:
     def state() -> int:
         closes()
@@ -202,18 +151,6 @@ def test_a_trace_function_of_the_program_stays(child_of: Callable[..., Child]) -
     assert child.work() == 1
     assert not grown.found
     assert grown.why == traced_children._TRACED_ALREADY
-
-
-def test_a_line_is_not_named_while_another_thread_runs(child_of: Callable[..., Child]) -> None:
-    def work() -> None:
-        thread = threading.Thread(target=opens)
-        thread.start()
-        thread.join()
-
-    grown = search(child_of(work))
-    assert grown.count == 5
-    assert not grown.found
-    assert grown.why == traced_children._OTHER_THREADS
 
 
 def test_a_thread_that_waits_does_not_hide_the_line(child_of: Callable[..., Child]) -> None:
@@ -262,16 +199,6 @@ def test_a_process_that_does_not_handle_the_signal_gets_none(child_of: Callable[
 
     for work in (resets, blocks):
         assert search(child_of(work)).why == traced_children._NO_HANDLER
-
-
-def test_children_of_a_process_that_is_not_prepared() -> None:
-    release_children()
-    child = Child(opens)
-    try:
-        grown = search(child)
-        assert (grown.count, grown.why) == (5, traced_children._NO_HANDLER)
-    finally:
-        child.close()
 
 
 def test_the_signal_is_one_that_nobody_handles() -> None:
