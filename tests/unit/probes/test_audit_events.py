@@ -99,16 +99,6 @@ def test_what_a_forked_child_makes_is_known(made: MadeHere, tmp_path: Path) -> N
     assert "one" in made
 
 
-def test_nothing_is_noted_once_it_has_stopped_and_there_is_one_hook(tmp_path: Path) -> None:
-    for _ in range(3):
-        made = MadeHere()
-        made.start()
-        made.stop()
-        (tmp_path / "one").touch()
-    assert made not in audit_events._watching
-    assert len(audit_events._hooks) == 1
-
-
 @pytest.mark.usefixtures("made")
 def test_noting_retains_nothing(tmp_path: Path) -> None:
     path = tmp_path / "one"

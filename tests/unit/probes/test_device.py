@@ -207,21 +207,3 @@ def test_nvml_that_goes_while_a_test_runs_is_a_count_less_and_no_failure() -> No
     assert view.read() is None
     nvml.fails = "shutdown"
     view.close()
-
-
-def test_the_real_nvml_fails_in_words_where_there_is_no_driver() -> None:
-    nvml = pytest.importorskip("pynvml")
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        view = DriverCount(of_device, nvml, "GPU-1")
-        assert view.read() == 60 * MIB
-        assert view.note.startswith("and its free memory (NVML fails: ")
-    else:
-        nvml.nvmlShutdown()
-        pytest.skip("there is a driver here")
-
-
-def test_a_device_that_knows_no_ceiling_says_so() -> None:
-    with pytest.raises(Unavailable, match="fake:0 cannot be limited"):
-        Fake().limit(1)

@@ -11,15 +11,9 @@ import pytest
 
 from pytest_leakcheck.probes.accelerators import TorchDevice, find_accelerators
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
-from pytest_leakcheck.probes.device import Device, Vram
+from pytest_leakcheck.probes.device import Vram
 
 MIB = 1 << 20
-
-
-def opened(*devices: Device) -> Vram:
-    vram = Vram(lambda: devices)
-    vram.open()
-    return vram
 
 
 class FakeTorch:
@@ -196,13 +190,6 @@ def test_jaxs_accelerators_are_read_and_its_cpu_is_none(only: Callable[..., None
     only(jax=jax("tpu"))
     with pytest.raises(Unavailable, match=r"JAX 0\.10\.2 does not report the memory of tpu:0"):
         Vram(find_accelerators).open()
-
-
-def test_devices_of_two_libraries_are_summed(only: Callable[..., None]) -> None:
-    only(tensorflow=tensorflow(1), jax=jax("gpu"))
-    vram = Vram(find_accelerators)
-    vram.open()
-    assert vram.read() == 6
 
 
 def test_without_a_device_what_lives_on_the_cpu_is_accounted_where_that_is_asked_for(only: Callable[..., None]) -> None:

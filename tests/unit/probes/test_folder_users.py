@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.probes.folder_users import used_by_others, used_here
-from pytest_leakcheck.probes.folders import Folder
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -58,31 +56,6 @@ def test_what_a_stranger_uses_is_told_from_what_is_ours(tmp_path: Path, how: str
         assert used_by_others(str(tmp_path), ["ours", "theirs", "there"]) == {"theirs"}
         assert used_by_others(str(tmp_path), ["ours"]) == set()
     assert used_by_others(str(tmp_path), ["ours", "theirs"]) == set()
-
-
-def test_a_child_is_not_a_stranger(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", STRANGER, str(tmp_path), "open"], stdout=subprocess.PIPE) as child:
-        assert child.stdout
-        child.stdout.readline()
-        assert used_by_others(str(tmp_path), ["theirs"]) == set()
-        child.kill()
-
-
-def test_what_is_in_use_elsewhere_does_not_count_and_what_is_in_use_here_does(tmp_path: Path) -> None:
-    folder = Folder("shm", str(tmp_path))
-    folder.open()
-    os.mkfifo(tmp_path / "kept")
-    with stranger(tmp_path, "open"), (tmp_path / "kept").open("r+b", buffering=0):
-        folder.relist(3)
-        column = array("q", [0, 0, 0, folder.count])
-        assert column[3] == 2
-        assert folder.unknown
-        folder.correct(column, 3, set_aside=False)
-        assert list(column) == [0, 0, 0, 1]
-        assert (folder.unknown, folder.aside) == (False, 0)
-        folder.relist(4)
-        assert (folder.count, list(folder.names())) == (1, ["kept"])
-    folder.close()
 
 
 def test_what_is_open_or_mapped_here_or_below_is_ours(tmp_path: Path) -> None:

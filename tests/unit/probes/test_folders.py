@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.folders import Folder, watched_folders
+from pytest_leakcheck.probes.folders import Folder
 
 
 @pytest.fixture
@@ -107,20 +107,6 @@ def test_a_folder_is_listed_again_only_after_a_change(shared: Folder, monkeypatc
     assert [changes(1), changes(2)] == [True, False]
 
 
-def test_without_a_descriptor_the_last_count_stays(shared: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(shared, "a")
-    assert read(shared, 1) == 1
-    put(shared, "b")
-
-    def refuse(_path: str) -> None:
-        raise OSError(24, "Too many open files")
-
-    monkeypatch.setattr("pytest_leakcheck.probes.folders.scandir", refuse)
-    assert read(shared, 2) == 1
-    monkeypatch.undo()
-    assert read(shared, 3) == 2
-
-
 def test_entries_of_unknown_origin_are_set_aside_on_all_rows(shared: Folder) -> None:
     column = array("q", bytes(8 * 20))
     for row in range(1, 11):
@@ -144,19 +130,9 @@ def test_entries_of_unknown_origin_are_set_aside_on_all_rows(shared: Folder) -> 
     assert shared.aside == 1
 
 
-def test_names_that_are_made_up_at_random_are_of_one_kind(shared: Folder) -> None:
-    put(shared, "tmpx3k_9a2b", "tmpzzzzzzzz")
-    assert shared.kinds() == [f"{shared.path}/tmp*"] * 2
-
-
 def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be watched here"):
         Folder("shm", str(tmp_path / "none")).open()
-
-
-def test_shared_memory_and_the_temporary_folder_are_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert [(one.resource, one.path) for one in watched_folders()] == [("shm", "/dev/shm"), ("disk", str(tmp_path))]
 
 
 def test_what_belongs_to_another_user_does_not_count(shared: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,12 +93,6 @@ def test_a_reading_is_what_is_in_use(name: str, allocator: Allocator) -> None:
     assert read() == 0
 
 
-def test_an_allocator_without_statistics_is_left_out(name: str, allocator: Allocator) -> None:
-    assert name
-    allocator.status = 2
-    assert list(open_readings()) == []
-
-
 def test_statistics_that_are_lost_are_an_error(name: str, allocator: Allocator) -> None:
     ((_name, read),) = open_readings()
     allocator.status = 2

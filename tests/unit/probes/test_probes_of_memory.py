@@ -18,8 +18,6 @@ from typing import Any
 import psutil
 import pytest
 
-from cases import clib
-from pytest_leakcheck.probes.base import NotInUse
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.library_counters import Tasks
 from pytest_leakcheck.probes.memory import PAGE, Mapped, Rss, _sum_uncounted
@@ -245,31 +243,6 @@ def test_stacks_and_arenas_of_threads_are_not_mapped_memory() -> None:
     mapped.close()
 
 
-def test_memory_unmapped_while_the_mappings_are_read_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    mapped = Mapped()
-    mapped.open()
-    before = mapped.read()
-    one, read_maps = mmap.mmap(-1, MIB), mapped._read_maps
-
-    def unmap_and_read() -> bytes:
-        one.close()
-        return read_maps()
-
-    monkeypatch.setattr(mapped, "_read_maps", unmap_and_read)
-    assert mapped.read() == before
-    mapped.close()
-
-
-def test_memory_that_may_not_be_accessed_is_not_mapped_memory() -> None:
-    mapped = Mapped()
-    mapped.open()
-    before = mapped.read()
-    reserved = clib.reserve(MIB)
-    assert mapped.read() == before
-    clib.munmap(reserved, MIB)
-    mapped.close()
-
-
 _STACK = 8 * MIB
 
 
@@ -316,16 +289,6 @@ def test_what_is_not_counted_of_the_mappings(
     assert _sum_uncounted(lines_of(mappings, name), threads, _STACK) == uncounted
 
 
-def test_mapped_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_such_file(*_: object) -> int:
-        raise FileNotFoundError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "open", no_such_file)
-        _instruments, missing = open_instruments(["mmap"])
-    assert str(missing["mmap"]) == "mapped bytes are read from /proc/self/statm, which exists only on Linux"
-
-
 def test_tasks_counts_pending_ones_and_finished_ones_that_are_kept() -> None:
     async def count() -> tuple[int, int, int]:
         tasks = Tasks()
@@ -347,28 +310,6 @@ def test_tasks_counts_pending_ones_and_finished_ones_that_are_kept() -> None:
     assert asyncio.run(count()) == (5, 5, 0)
 
 
-def test_arrows_pool_is_asked_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "pyarrow", raising=False)
-    _instruments, missing = open_instruments(["arrow"])
-    assert isinstance(missing["arrow"], NotInUse)
-    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(total_allocated_bytes=lambda: 192))
-    (pool,), missing = open_instruments(["arrow"])
-    assert (pool.read(), missing) == (192, {})
-
-
-def test_tasks_are_not_in_use_before_asyncio_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "asyncio.tasks")
-    _instruments, missing = open_instruments(["task"])
-    assert isinstance(missing["task"], NotInUse)
-
-
-def test_tasks_are_unavailable_where_asyncio_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "asyncio.tasks", SimpleNamespace())
-    _instruments, missing = open_instruments(["task"])
-    assert not isinstance(missing["task"], NotInUse)
-    assert "does not expose its tasks" in str(missing["task"])
-
-
 def test_rss_sees_pages_that_were_touched_and_given_back() -> None:
     rss = Rss()
     rss.open()
@@ -381,14 +322,21 @@ def test_rss_sees_pages_that_were_touched_and_given_back() -> None:
     rss.close()
 
 
-def test_rss_is_unavailable_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("resource", "reason"),
+    [
+        ("rss", "resident memory is read from /proc/self/status, which exists only on Linux"),
+        ("mmap", "mapped bytes are read from /proc/self/statm, which exists only on Linux"),
+    ],
+)
+def test_without_proc_memory_is_unavailable(monkeypatch: pytest.MonkeyPatch, resource: str, reason: str) -> None:
     def no_such_file(*_: object) -> int:
         raise FileNotFoundError
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "open", no_such_file)
-        _instruments, missing = open_instruments(["rss"])
-    assert str(missing["rss"]) == "resident memory is read from /proc/self/status, which exists only on Linux"
+        _instruments, missing = open_instruments([resource])
+    assert str(missing[resource]) == reason
 
 
 def test_small_arrays_of_ever_new_sizes_do_not_look_like_a_leak() -> None:
