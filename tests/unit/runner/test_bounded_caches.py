@@ -93,13 +93,6 @@ def test_what_has_no_bound_explains_nothing() -> None:
     assert text_of(owners) == ""
 
 
-def test_what_stands_still_explains_nothing() -> None:
-    half_full = deque(([i] for i in range(MANY)), maxlen=2 * MANY)
-    owners = BoundedOwners()
-    assert text_of(owners) == ""
-    assert len(half_full) == MANY
-
-
 def test_an_executor_below_its_workers_is_named() -> None:
     held = threading.Event()
     with ThreadPoolExecutor(4) as executor:
@@ -110,14 +103,6 @@ def test_an_executor_below_its_workers_is_named() -> None:
         # It has threads, and opens nothing.
         assert text_of(owners, "fd") == ""
         held.set()
-
-
-def test_an_owner_that_is_gone_is_forgotten() -> None:
-    gone: deque[list[int]] = deque(maxlen=2 * MANY)
-    owners = BoundedOwners()
-    gone.extend([i] for i in range(MANY))
-    del gone
-    assert text_of(owners) == ""
 
 
 def test_owners_that_multiply_do_not_add_up_and_those_that_were_there_do() -> None:

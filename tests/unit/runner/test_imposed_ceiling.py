@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
@@ -75,49 +74,12 @@ def test_descriptors_run_out_and_are_there_again_when_it_is_lifted() -> None:
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
 
 
-MEMORY = """
-import sys
-from pytest_leakcheck.config.ceiling import Ceiling
-from pytest_leakcheck.runner.imposed_ceiling import ImposedCeiling
-imposed = ImposedCeiling(Ceiling({"rss": int(sys.argv[1])}))
-imposed.impose()
-print(imposed.missing)
-kept = []
-try:
-    for _ in range(40):
-        kept.append(bytearray(b"x" * (8 << 20)))
-except MemoryError:
-    print("out of memory after", 8 * len(kept), "MiB")
-imposed.lift()
-bytearray(512 << 20)
-print("lifted")
-"""
-
-
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
-
-
-def test_memory_runs_out_near_its_ceiling() -> None:
-    done = run(MEMORY, str(128 * MIB))
-    assert done.stdout.startswith("{}\nout of memory after ")
-    assert done.stdout.endswith("MiB\nlifted\n")
-    # What the interpreter has by itself, and the copy that is on its way into the array, count.
-    assert 64 <= int(done.stdout.split()[5]) <= 120
-
-
 def test_a_limit_above_what_the_system_allows_says_so() -> None:
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     imposed = ImposedCeiling(Ceiling({"fd": hard + 1}))
     imposed.impose()
     imposed.lift()
     assert imposed.missing["fd"].startswith("its ceiling cannot be set: ")
-
-
-def test_a_ceiling_below_what_a_process_has_is_no_ceiling_and_says_so() -> None:
-    done = run(MEMORY, str(MIB))
-    assert "'rss': 'its ceiling cannot be set: this process has " in done.stdout
-    assert "before the test starts, more than 1.0 MiB" in done.stdout
 
 
 def test_a_device_is_limited_by_its_allocator() -> None:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,14 +95,6 @@ def test_what_others_make_meanwhile_does_not_hide_a_leak(temporary: Path) -> Non
     assert [held.what for held in leaky.held["disk"]] == [f"{temporary}/part-*"]
 
 
-@pytest.mark.usefixtures("temporary")
-def test_files_of_a_thread_that_goes_on_while_the_test_rests_are_not_its_leak() -> None:
-    with every(0.001, tempfile.mkdtemp):
-        (verdict,) = repeat(lambda: time.sleep(0.001), Budget("disk")).verdicts
-    assert verdict.outcome == "inconclusive"
-    assert verdict.reason.startswith("also grows while the test is paused, +")
-
-
 # Something else at work.
 
 
@@ -116,13 +107,6 @@ def test_what_grows_also_while_the_test_rests_is_not_its_leak() -> None:
     assert verdict.reason.startswith("also grows while the test is paused, +")
     assert "--leakcheck-isolate" in verdict.advice
     kept.clear()
-
-
-def test_a_pool_that_outlives_warm_up_does_not_excuse_a_leak_in_each_iteration() -> None:
-    kept: list[bytearray] = []
-    with ThreadPoolExecutor(1) as pool:
-        result = repeat(lambda: pool.submit(lambda: kept.append(bytearray(100_000))).result(), Budget("heap"))
-    assert [one.outcome for one in result.verdicts] == ["leak"]
 
 
 def test_a_thread_that_starts_in_the_first_iteration_and_works_on_its_own_is_not_the_tests_leak() -> None:

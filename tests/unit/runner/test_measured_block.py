@@ -10,27 +10,10 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.runner.measured_block import measure_block
 from pytest_leakcheck.runner.settling import Settling
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
-
-
-def test_a_block_that_keeps_something_is_over_budget_and_one_that_does_not_is_ok(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Settling, "seconds", 0.01)
-    with measure_block("t", (Budget("fd", 0), Budget("thread", 0)), {}) as finished:
-        descriptor = os.open("/dev/null", os.O_RDONLY)
-    result = finished()
-    os.close(descriptor)
-    assert [(one.resource, one.outcome) for one in result.verdicts] == [("fd", "over_budget"), ("thread", "ok")]
-    assert result.held["fd"] == (Held("/dev/null", 1),)
-    with measure_block("t", (Budget("fd", 0),), {}) as finished:
-        os.close(os.open("/dev/null", os.O_RDONLY))
-    assert [one.outcome for one in finished().verdicts] == ["ok"]
-    assert finished().held == {}
 
 
 def test_a_thread_that_is_about_to_end_is_waited_for() -> None:

@@ -75,12 +75,6 @@ def test_a_rise_is_read_in_every_row_from_when_it_is_seen(monkeypatch: pytest.Mo
     assert column == [0] * seen + list(range(seen, 201))
 
 
-def test_a_rise_at_every_tenth_row_is_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    column, read_at = run(monkeypatch, lambda row: 10 * (row // 10), cost=60 * US, iteration=0.0)
-    assert read_at[3:] == list(range(read_at[3], 201))
-    assert column[100:] == [10 * (row // 10) for row in range(100, 201)]
-
-
 def test_a_rise_within_the_tolerance_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     _column, read_at = run(monkeypatch, lambda row: row // 4, cost=60 * US, iteration=0.0)
     assert len(read_at) < 10
@@ -90,12 +84,6 @@ def test_once_it_stands_still_it_is_read_rarely_again(monkeypatch: pytest.Monkey
     column, read_at = run(monkeypatch, lambda row: min(row, 80), cost=60 * US, iteration=0.0, rows=400)
     assert len([row for row in read_at if row > 80 + 40]) < 10
     assert column[400] == 80
-
-
-def test_the_part_of_the_harness_is_taken_off() -> None:
-    column = array("q", (0, 0))
-    Pace(lambda: 100, column, array("q", (30,)), tolerance=0.0).read_into(0)
-    assert column[0] == 70
 
 
 class Collector:

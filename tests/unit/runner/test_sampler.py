@@ -78,37 +78,6 @@ def test_what_the_harness_makes_between_rows_can_be_taken_off(sampler: Sampler) 
     assert len(work) == len(more)
 
 
-def test_it_knows_what_it_reads(sampler: Sampler) -> None:
-    assert sampler.samples.has("fd")
-    assert sampler.samples.has("heap")
-    assert not sampler.samples.has("rss")
-    assert not sampler.samples.has("gauge:frames")
-    assert sampler.instruments.missing == {}
-
-
-class Owner:
-    """Holds a descriptor and itself: only the collector closes it."""
-
-    def __init__(self) -> None:
-        self.itself = self
-        self.descriptor = os.open("/dev/null", os.O_RDONLY)
-
-    def __del__(self) -> None:
-        os.close(self.descriptor)
-
-
-def test_the_collectors_share_is_followed_row_by_row(sampler: Sampler) -> None:
-    sampler.start()
-    sampler.read()
-    Owner()
-    Owner()
-    sampler.read()
-    sampler.read()
-    series = sampler.samples.series("fd")
-    assert series.released == (0, 2, 0)
-    assert len(set(series.readings)) == 1
-
-
 def test_the_row_after_own_work_is_read_anew(sampler: Sampler) -> None:
     """An expensive counter is also read for the harness's own part; the next row must not reuse that reading."""
     sampler.start()

@@ -4,10 +4,7 @@ import gc
 import sys
 import weakref
 
-import pytest
-
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.model.recording import Phase
 from pytest_leakcheck.runner.user_gauges import Gauges, Phases
 
 
@@ -62,35 +59,3 @@ def test_many_iterations_retain_no_block() -> None:
         phases.end("loaded")
         gauges.read()
     assert sys.getallocatedblocks() - before < 20
-
-
-def test_one_that_is_new_later_is_an_error() -> None:
-    gauges = Gauges()
-    gauges.seal()
-    with pytest.raises(
-        RuntimeError, match="was not called in the first iteration: call it in every iteration, or in none"
-    ):
-        gauges.follow("queue", 3, None)
-
-
-def test_a_phase_is_what_was_added_since_the_last_one() -> None:
-    files = [1, 2]
-    phases = Phases()
-    phases.end("load")
-    phases.open({"fd": lambda: len(files)})
-    for _ in range(2):
-        phases.begin()
-        files.append(3)
-        phases.end("load")
-        files.extend((4, 5))
-        files.remove(3)
-        phases.end("train")
-    assert phases.take() == (Phase("load", {"fd": 1}), Phase("train", {"fd": 1}))
-
-
-def test_phases_cost_nothing_as_long_as_there_are_none() -> None:
-    counter = iter(range(9))
-    phases = Phases()
-    phases.open({"fd": counter.__next__})
-    phases.begin()
-    assert (next(counter), phases.take()) == (0, ())

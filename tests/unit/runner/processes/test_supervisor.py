@@ -11,11 +11,9 @@ import pytest
 
 from processes_left import left_over
 from pytest_leakcheck.runner.processes.supervisor import (
-    Board,
     Ended,
     Patience,
     Start,
-    board_of,
     excerpt,
     quiet_environment,
     run,
@@ -62,12 +60,6 @@ def test_one_that_ends(tmp_path: Path) -> None:
     assert ended.said == "last words"
 
 
-@pytest.mark.parametrize("number", [6, 9, 15])
-def test_one_that_dies(tmp_path: Path, number: int) -> None:
-    ended = ran(tmp_path, f"board.iteration = 7; os.kill(os.getpid(), {number})")
-    assert (ended.status, ended.iteration, ended.hung) == (-number, 7, False)
-
-
 def test_one_that_cannot_be_started(tmp_path: Path) -> None:
     ended = run(Start(["/no/such/program"], tmp_path, os.environ), tmp_path, Patience(1.0, 1.0))
     assert ended.reason == "could not be started: No such file or directory"
@@ -107,22 +99,6 @@ def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
     assert not left_over(tmp_path)
 
 
-def test_where_waiting_without_reaping_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "waitid")
-    assert ran(tmp_path, "board.iteration = 3; os._exit(9)").reason == "exited with status 9 in iteration 3"
-
-
-def test_the_board_is_seen_from_both_sides(tmp_path: Path) -> None:
-    board_of(tmp_path).write_bytes(bytes(Board.SIZE))
-    here, there = Board(board_of(tmp_path)), Board(board_of(tmp_path))
-    here.iteration = 1 << 40
-    assert (there.iteration, there.finished) == (1 << 40, False)
-    here.finish()
-    assert there.finished
-    here.close()
-    there.close()
-
-
 @pytest.mark.parametrize(
     ("given", "tuned"),
     [
@@ -141,15 +117,3 @@ def test_an_excerpt_is_the_end_without_the_machinery() -> None:
     text = "\n".join([*map(str, range(100)), 'File "/x/_pytest/main.py", line 1', 'File "/x/test_it.py", line 2'])
     assert excerpt(text).splitlines() == [*map(str, range(71, 100)), 'File "/x/test_it.py", line 2']
     assert excerpt("") == ""
-
-
-def test_the_board_keeps_why_a_rank_cannot_write_what_it_found(tmp_path: Path) -> None:
-    board_of(tmp_path).write_bytes(bytes(2 * Board.SIZE))
-    parent, ranks = Board(board_of(tmp_path)), [Board(board_of(tmp_path), rank) for rank in range(2)]
-    for rank in ranks:
-        rank.iteration = 1
-    assert (parent.unsent, parent.steps, parent.all_begun, parent.finished) == (0, 2, True, False)
-    ranks[1].set_unsent(28)
-    assert (parent.unsent, parent.steps) == (28, 2)
-    ranks[1].set_unsent(0)
-    assert parent.unsent == 0
