@@ -228,9 +228,6 @@ def _wait_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("waited for 2 s in vain")
 
 
-# Memory.
-
-
 def test_all_instruments_find_room_below_a_low_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
