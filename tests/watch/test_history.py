@@ -9,7 +9,7 @@ import pytest
 
 from pytest_leakcheck.watch.forecast import outlook_of, outlooks
 from pytest_leakcheck.watch.history import History, Row, Track
-from pytest_leakcheck.watch.status_text import counter_text, duration, lines, new_lines
+from pytest_leakcheck.watch.status_text import counter_text, duration, lines
 
 START = Row(1000.0, 1, 1, "python train.py", 1.0)
 WORKER = "fd of pt_data_worker 2"
@@ -62,13 +62,6 @@ def test_a_leak_and_when_it_ends() -> None:
     assert outlooks(fixed)["fd"].state == "flat"
     assert not outlooks(fixed)["fd"].left
     assert growth_of(fixed).startswith("no growth seen; would have caught ≥ 0.")
-
-
-def test_memory_that_grows_reaches_the_limit_of_the_cgroup() -> None:
-    history = History(START)
-    for at in range(60):
-        history.add(Row(1000.0 + at, values={"rss": at << 20}, limits={"rss": (1 << 30, "cgroup job")}))
-    assert growth_of(history, "rss").endswith("; runs out in ≈ 16 min 5 s (16 min 5 s to 16 min 5 s): cgroup job")
 
 
 def test_with_steps_growth_and_the_time_left_are_told_per_step() -> None:
@@ -178,12 +171,6 @@ def test_the_lines_tell_all() -> None:
     assert "  fd of pt_data_worker 2        551        +531  +9.00 per second" in text
     assert "new     501 × /videos/a.mp4\n" in text
     assert "note    sudo: no permission" in text
-
-
-def test_an_early_look_says_when_it_was() -> None:
-    history = history_of([20] * 60)
-    history.add(Row(1012.0, new={WORKER: {"/videos/a.mp4": 5}}))
-    assert new_lines(history) == ["5 × /videos/a.mp4 after 12 s"]
 
 
 def test_what_is_kept_of_processes_that_ended_is_bounded() -> None:

@@ -89,9 +89,3 @@ def test_what_is_no_ledger_says_so(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DecodeError, match="not a watch ledger"):
         list(read_ledger(path))
-
-
-def test_an_empty_file_is_no_ledger(tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    with pytest.raises(DecodeError, match="not a watch ledger: the file is empty"):
-        read_histories(tmp_path / "a")

@@ -17,7 +17,6 @@ GIB = 1 << 30
     ("cgroup", "files", "room"),
     [
         ("0::/\n", {}, (10 * GIB, "memory of the machine")),
-        ("0::/job\n", {"job/memory.max": "max", "job/memory.current": "5"}, (10 * GIB, "memory of the machine")),
         (
             "0::/job/rank\n",
             {
@@ -37,17 +36,12 @@ GIB = 1 << 30
             (GIB, "cgroup job"),
         ),
         (
-            "4:memory:/job\n",
-            {"memory/job/memory.limit_in_bytes": f"{(1 << 63) - 4096}", "memory/job/memory.usage_in_bytes": "1"},
-            (10 * GIB, "memory of the machine"),
-        ),
-        (
             "0::/far\n",
             {"memory.max": f"{3 * GIB}", "memory.current": f"{4 * GIB}", "memory.stat": "anon 5\n"},
             (0, "cgroup cgroup"),
         ),
     ],
-    ids=["none", "unlimited", "version 2, above", "version 1", "version 1, unlimited", "container"],
+    ids=["none", "version 2, above", "version 1", "container"],
 )
 def test_room_for_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroup: str, files: dict[str, str], room: tuple[int, str]

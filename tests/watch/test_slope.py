@@ -37,24 +37,11 @@ def test_a_line_is_found_exactly() -> None:
     assert found.level == 5 + 9.0 * found.end
 
 
-def test_what_stands_still_has_none() -> None:
-    found = fit_slope(list(range(50)), [7.0] * 50)
-    assert found is not None
-    assert (found.value, found.low, found.high) == (0.0, 0.0, 0.0)
-
-
 def test_a_quarter_of_outliers_does_not_move_it() -> None:
     values = [2.0 * x + (10_000 if x % 4 == 0 else 0) for x in range(31)]
     found = fit_slope(list(range(31)), values)
     assert found is not None
     assert found.value == 2.0
-
-
-def test_steps_may_come_at_any_distance() -> None:
-    xs = [0, 1, 5, 6, 20, 21, 22, 40, 60]
-    found = fit_slope(xs, [3.0 * x for x in xs])
-    assert found is not None
-    assert found.value == pytest.approx(3)
 
 
 @pytest.mark.parametrize("xs", [[], [1.0], [1.0, 2.0, 3.0, 4.0], [1.0] * 40])
@@ -75,11 +62,3 @@ def test_the_interval_holds_the_slope_as_often_as_it_says(noise: Noise, n: int) 
     found = [fit_slope(range(n), noise(rng, n, 2.0)) for _ in range(200)]
     held = sum(one is not None and one.low <= 2.0 <= one.high for one in found)
     assert held >= 183
-
-
-def test_more_readings_make_it_narrower() -> None:
-    rng = random.Random(1)
-    short, long = (fit_slope(range(n), around_a_line(rng, n, 1.0)) for n in (60, 1000))
-    assert short is not None
-    assert long is not None
-    assert long.high - long.low < (short.high - short.low) / 5

@@ -14,9 +14,8 @@ from typing import IO
 import psutil
 import pytest
 
-from pytest_leakcheck.watch import follower
 from pytest_leakcheck.watch import process_tree as tree_module
-from pytest_leakcheck.watch.follower import Following, Newcomers
+from pytest_leakcheck.watch.follower import Following
 from pytest_leakcheck.watch.history import read_histories
 from pytest_leakcheck.watch.process_tree import Tree
 
@@ -130,12 +129,6 @@ def test_a_pid_that_is_given_to_another_process_is_not_followed(
     assert tree.ended
 
 
-def test_the_end_of_the_root_ends_it(puppet: Puppet, tree: Tree) -> None:
-    puppet.end()
-    assert tree.read() == {"fd": 0, "thread": 0, "process": 0, "rss": 0}
-    assert tree.ended
-
-
 def test_descriptors_that_may_not_be_read_are_told(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of another user's process: its memory and threads are open to all."""
     monkeypatch.setattr(os, "access", lambda path, _mode: not path.endswith("/fd"))
@@ -192,29 +185,6 @@ assert before - 1 <= first <= before, (before, first)
 def test_a_process_that_watches_itself_does_not_count_the_watch() -> None:
     """In a separate process: the threads of this one may open and close files meanwhile."""
     subprocess.run([sys.executable, "-c", WATCHES_ITSELF], check=True, timeout=120)
-
-
-def test_new_descriptors_are_grouped_by_target(puppet: Puppet, tree: Tree) -> None:
-    newcomers = Newcomers()
-    assert newcomers.look(tree.read()) == {}
-    assert newcomers.look(tree.read()) == {}
-    puppet.tell("open 4")
-    ((name, targets),) = newcomers.look(tree.read()).items()
-    assert name.endswith(f" {puppet.pid}")
-    assert targets == {"/dev/null": 4}
-    puppet.tell("close")
-    assert newcomers.look(tree.read()) == {name: {}}
-
-
-def test_of_ever_new_names_the_rest_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {number: f"/tmp/{number}" for number in range(50)}
-    monkeypatch.setattr(follower, "open_targets", lambda _pid: {})
-    one = Newcomers()
-    one.look({"fd of python 1": 0})
-    monkeypatch.setattr(follower, "open_targets", lambda _pid: told)
-    (found,) = one.look({"fd of python 1": 50}).values()
-    assert len(found) == 21
-    assert found["others"] == 30
 
 
 def test_one_whole_watch(puppet: Puppet, tmp_path: Path) -> None:
