@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projects import HEAD, Outcome, Project
+from projects import HEAD, Project
 
 
 def test_a_test_that_fails_gets_no_verdict(project: Project) -> None:
@@ -60,23 +60,6 @@ def test_an_expected_leak(project: Project) -> None:
     assert "[XPASS(strict)]" in outcome.text
 
 
-def test_a_test_that_does_not_repeat(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        HEAD
-        + """
-    @pytest.mark.fd_budget(0)
-    def test_once():
-        KEPT.append(1)
-        assert len(KEPT) < 8, "eighth time"
-    """,
-    )
-    outcome = project.run()
-    found = outcome.finding("test_once")
-    assert found["verdict"] == "inconclusive"
-    assert found["reason"].startswith("not repeatable: iteration 8 ended with AssertionError: eighth time")
-
-
 def test_a_missing_instrument(project: Project) -> None:
     """Never a silent pass: the other budgets are judged first, then it is a skip with the reason, or a failure."""
     project.write(
@@ -125,9 +108,7 @@ RUNS_OF_EACH_KIND = """
         print("RUNS", {name: RUNS.count(name) for name in sorted(set(RUNS))})
 
     @pytest.mark.fd_budget(0)
-    def test_repeated():
-        RUNS.append("repeated")
-        BODY
+    def test_repeated(): RUNS.append("repeated")
 
     @pytest.mark.leakcheck(isolate=True)
     def test_isolated():
@@ -142,18 +123,15 @@ RUNS_OF_EACH_KIND = """
 
     def test_plain(): RUNS.append("plain")
 """
-ONCE = "RUNS {'isolated': 1, 'loop': 1, 'plain': 1, 'repeated': 1, 'sizes': 1}"
+# A debugger that continues at once, because its input is not a terminal.
+_UNATTENDED = """
+    import pdb
 
-
-def _assert_once(outcome: Outcome, reason: str) -> None:
-    assert outcome.last_line == "5 passed", outcome.text
-    assert outcome.findings == []
-    assert ONCE in outcome.text
-    assert f"\nleakcheck: no verdicts: {reason}\n" in outcome.text
-    # `test_plain` did not ask for a verdict.
-    assert f"\nleakcheck: 4 not measured: {reason}\n" in outcome.text
-
-
+    class Unattended(pdb.Pdb):
+        def interaction(self, *_arguments):
+            print("STOPPED")
+            self.set_continue()
+"""
 # What stands in for a debugger: the module that an editor's one imports, the tracer of `python -m pdb`, and the
 # identifier that one reserves from Python 3.12 on.
 ATTACHED = {
@@ -169,30 +147,21 @@ ATTACHED = {
 }
 
 
-@pytest.mark.parametrize("kind", ATTACHED)
-def test_a_debugger_that_is_attached_means_one_run(project: Project, kind: str) -> None:
-    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
-    project.write("stub/attached.py", ATTACHED[kind])
-    outcome = project.run("-s", "-p", "attached", PYTHONPATH="stub")
-    _assert_once(outcome, "a debugger is attached, so each test runs once")
-
-
-def test_trace_means_one_run(project: Project) -> None:
-    project.write("test_it.py", RUNS_OF_EACH_KIND.replace("BODY", "pass"))
-    project.write("stub/unattended.py", _UNATTENDED)
-    outcome = project.run("-s", "--trace", "--pdbcls=unattended:Unattended", PYTHONPATH="stub")
-    _assert_once(outcome, "with --trace, each test runs once")
-
-
-# A debugger that continues at once, because its input is not a terminal.
-_UNATTENDED = """
-    import pdb
-
-    class Unattended(pdb.Pdb):
-        def interaction(self, *_arguments):
-            print("STOPPED")
-            self.set_continue()
-"""
+@pytest.mark.parametrize("kind", [*ATTACHED, "trace"])
+def test_under_a_debugger_each_test_runs_once(project: Project, kind: str) -> None:
+    project.write("test_it.py", RUNS_OF_EACH_KIND)
+    project.write("stub/attached.py", ATTACHED.get(kind, _UNATTENDED))
+    options = ("--trace", "--pdbcls=attached:Unattended") if kind == "trace" else ("-p", "attached")
+    outcome = project.run("-s", *options, PYTHONPATH="stub")
+    reason = (
+        "with --trace, each test runs once" if kind == "trace" else "a debugger is attached, so each test runs once"
+    )
+    assert outcome.last_line == "5 passed", outcome.text
+    assert outcome.findings == []
+    assert "RUNS {'isolated': 1, 'loop': 1, 'plain': 1, 'repeated': 1, 'sizes': 1}" in outcome.text
+    assert f"\nleakcheck: no verdicts: {reason}\n" in outcome.text
+    # `test_plain` did not ask for a verdict.
+    assert f"\nleakcheck: 4 not measured: {reason}\n" in outcome.text
 
 
 def test_after_a_breakpoint_the_test_is_not_repeated(project: Project) -> None:
