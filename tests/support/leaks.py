@@ -52,7 +52,6 @@ class Trainer:
 KEPT: list[Any] = []
 CACHE: dict[Any, Any] = {}
 SEEN: set[bytes] = set()
-RECENT: deque[bytes] = deque()
 GROUPED: defaultdict[str, list[bytes]] = defaultdict(list)
 PER_THREAD = threading.local()
 HOSTILE = Hostile()
@@ -95,11 +94,6 @@ def untracked_dict(i: int, leaky: bool) -> None:
 def hash_set(i: int, leaky: bool) -> None:
     SEEN.add(b"%d" % i * 100)
     _keep_or_clear(SEEN, leaky)
-
-
-def module_deque(_i: int, leaky: bool) -> None:
-    RECENT.appendleft(bytes(300))
-    _keep_or_clear(RECENT, leaky)
 
 
 def grouped(_i: int, leaky: bool) -> None:
@@ -213,17 +207,6 @@ def lru(i: int, leaky: bool) -> None:
     lookup(i)
     if not leaky:
         lookup.cache_clear()
-
-
-@functools.lru_cache(1000)
-def look_up_some(_i: int) -> bytes:
-    return bytes(400)
-
-
-def bounded_lru(i: int, leaky: bool) -> None:
-    look_up_some(i)
-    if not leaky:
-        look_up_some.cache_clear()
 
 
 def handlers(_i: int, leaky: bool) -> None:

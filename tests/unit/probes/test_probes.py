@@ -76,15 +76,6 @@ def rise(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(new - old for old, new in zip(before, after, strict=True))
 
 
-def test_children_and_grandchildren_count_with_what_they_hold(tree: Tree) -> None:
-    before, own = tree.read(), tree.own()
-    with child_with_grandchild():
-        assert rise(before, tree.read()) == (4 if isinstance(tree, LinuxTree) else 6, 2, 2)
-        # This process alone has not changed.
-        assert rise(own, tree.own()) == (0, 0)
-    assert tree.read() == before
-
-
 def test_a_child_that_was_not_waited_for_is_a_process_and_holds_nothing(tree: Tree) -> None:
     before = tree.read()
     child = subprocess.Popen(["true"])

@@ -6,12 +6,8 @@ import functools
 import itertools
 import mmap
 import os
-import re
-import sqlite3
 import sys
 from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -83,42 +79,6 @@ def test_a_leak_that_begins_when_the_cache_is_full_is_found() -> None:
     assert (verdict.resource, verdict.outcome, verdict.slope) == ("fd", "leak", 1.0)
 
 
-@pytest.mark.laboratory
-def test_caches_that_multiply_explain_nothing() -> None:
-    """Each connection has a cache of its own, of statements that are written in C and may hold any amount."""
-    opened: list[sqlite3.Connection] = []
-
-    def open_one() -> None:
-        opened.append(sqlite3.connect(":memory:"))
-        opened[-1].execute("create table frames (number)")
-
-    verdict = red(open_one)
-    assert verdict is not None
-    assert (verdict.resource, verdict.outcome) == ("heap", "leak")
-
-    def open_and_close() -> None:
-        open_one()
-        opened.pop().close()
-
-    assert red(open_and_close) is None
-    for connection in opened:
-        connection.close()
-
-
-def test_executors_that_are_kept_are_a_leak_at_the_whole_rate() -> None:
-    pools: list[ThreadPoolExecutor] = []
-
-    def work() -> None:
-        pools.append(ThreadPoolExecutor(2))
-        pools[-1].submit(abs, -1).result()
-
-    verdict = red(work)
-    for pool in pools:
-        pool.shutdown()
-    assert verdict is not None
-    assert (verdict.resource, verdict.outcome, verdict.slope) == ("thread", "leak", 1.0)
-
-
 def test_a_number_alone_may_be_a_descriptor() -> None:
     numbers: deque[int] = deque(maxlen=1000)
     opened: list[int] = []
@@ -131,32 +91,6 @@ def test_a_number_alone_may_be_a_descriptor() -> None:
     for number in opened:
         os.close(number)
     assert verdicts["fd"].reason == "bounded cache still filling: deque(maxlen): 565 of 1,000"
-
-
-# The caches of the standard library.
-
-
-@pytest.fixture
-def warm_patterns() -> Iterator[None]:
-    """As in a worker of pytest-xdist that has imported torch: most of the cache was there before."""
-    before = dict(re._cache)  # type: ignore[attr-defined]
-    re.purge()
-    for number in range(250):
-        re.compile(f"warm{{{number}}}")
-    yield
-    re.purge()
-    re._cache.update(before)  # type: ignore[attr-defined]
-
-
-@pytest.mark.laboratory
-@pytest.mark.usefixtures("warm_patterns")
-def test_patterns_that_a_test_compiles_are_no_leak_in_a_cache_that_was_half_full() -> None:
-    numbers = itertools.count()
-    assert red(lambda: re.compile(f"new{{{next(numbers)}}}")) is None
-    kept: list[object] = []
-    verdict = red(lambda: kept.append(re.compile(f"new{{{next(numbers)}}}")))
-    assert verdict is not None
-    assert verdict.outcome == "leak"
 
 
 @pytest.mark.laboratory

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
-import threading
-from queue import Queue
 
 import pytest
 
@@ -15,7 +12,7 @@ from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.runner import diagnosis
-from repeats import open_null, repeat
+from repeats import repeat
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -41,36 +38,6 @@ def test_an_owner_without_a_container_is_named_and_the_search_goes_on(monkeypatc
     assert result.culprit.owner == owner
     assert set(result.culprit.unresolved) == {"site"}
     assert "please report this" not in result.culprit.unresolved["site"]
-
-
-@pytest.mark.laboratory
-def test_the_line_that_waits_for_a_thread_is_not_said_to_keep_anything() -> None:
-    """The thread runs already, so that it is not traced: its container is seen to grow while the test waits."""
-    kept: list[int] = []
-    jobs: Queue[bool] = Queue()
-
-    def consume() -> None:
-        while jobs.get():
-            kept.append(open_null())
-            jobs.task_done()
-
-    def hand_over() -> None:
-        jobs.put(True)
-        jobs.join()
-
-    consumer = threading.Thread(target=consume)
-    consumer.start()
-    try:
-        culprit = repeat(hand_over, Budget("fd", 0)).culprit
-    finally:
-        jobs.put(False)
-        consumer.join()
-        for number in kept:
-            os.close(number)
-    assert culprit
-    assert culprit.owner
-    assert "kept" in culprit.owner.name
-    assert culprit.kept is None or "join" not in culprit.kept.call
 
 
 def test_what_the_plugin_remembers_of_files_owns_nothing() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
-import mmap
 import os
 import sys
 import tempfile
@@ -136,24 +134,6 @@ def test_a_thread_that_starts_in_the_first_iteration_and_works_on_its_own_is_not
 # Other kinds.
 
 
-def test_tasks_that_are_kept_are_a_leak_and_awaited_ones_are_not() -> None:
-    loop = asyncio.new_event_loop()
-    try:
-        result = repeat(lambda: loop.create_task(asyncio.sleep(60)), Budget("task", 0))
-
-        async def awaited() -> None:
-            await asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
-
-        fixed = repeat(lambda: loop.run_until_complete(awaited()), Budget("task"))
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-    finally:
-        loop.close()
-    assert [(one.outcome, one.slope, one.iterations) for one in result.verdicts] == [("leak", 1.0, 17)]
-    assert [one.outcome for one in fixed.verdicts] == ["ok"]
-
-
 def test_blocks_that_no_collector_knows_are_a_leak_after_the_horizon() -> None:
     kept: list[bytes] = []
     numbers = iter(range(10**6, 10**7))
@@ -162,18 +142,6 @@ def test_blocks_that_no_collector_knows_are_a_leak_after_the_horizon() -> None:
     assert (verdict.outcome, verdict.iterations) == ("leak", 229)
     assert 0.9 <= verdict.slope <= 1.2
     assert [one.outcome for one in repeat(lambda: b"%d" % next(numbers), Budget("block")).verdicts] == ["ok"]
-
-
-def test_memory_that_is_mapped_and_never_unmapped_is_a_leak() -> None:
-    libc = ctypes.CDLL(None)
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    result = repeat(lambda: libc.mmap(None, 65536, mmap.PROT_READ, flags, -1, 0), Budget("mmap"))
-    (verdict,) = result.verdicts
-    assert (verdict.outcome, verdict.iterations, verdict.slope) == ("leak", 229, 65536.0)
-    fixed = repeat(lambda: mmap.mmap(-1, 65536).close(), Budget("mmap"))
-    assert [one.outcome for one in fixed.verdicts] == ["ok"]
 
 
 def test_arrows_pool_is_judged_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,11 +75,6 @@ def test_a_rise_is_read_in_every_row_from_when_it_is_seen(monkeypatch: pytest.Mo
     assert column == [0] * seen + list(range(seen, 201))
 
 
-def test_a_rise_within_the_tolerance_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    _column, read_at = run(monkeypatch, lambda row: row // 4, cost=60 * US, iteration=0.0)
-    assert len(read_at) < 10
-
-
 def test_once_it_stands_still_it_is_read_rarely_again(monkeypatch: pytest.MonkeyPatch) -> None:
     column, read_at = run(monkeypatch, lambda row: min(row, 80), cost=60 * US, iteration=0.0, rows=400)
     assert len([row for row in read_at if row > 80 + 40]) < 10
@@ -114,10 +109,6 @@ def rows_with_full_collections(
         collector.row = row
         pace.collect(row, objects, whole=row == look)
     return collector.full
-
-
-def test_few_objects_are_walked_in_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rows_with_full_collections(monkeypatch, objects=20_000) == list(range(30))
 
 
 def test_many_objects_are_walked_for_half_the_time_of_the_iterations(monkeypatch: pytest.MonkeyPatch) -> None:

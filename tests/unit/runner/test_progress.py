@@ -53,14 +53,6 @@ def test_a_clean_repetition_stays_clean_while_it_is_followed(told: list[Progress
 
 
 @pytest.mark.laboratory
-@pytest.mark.usefixtures("frozen")
-def test_growth_is_told_and_what_was_decided_and_that_it_is_being_named(told: list[Progress]) -> None:
-    assert repeat([])["object"] == "leak"
-    assert {one.growth["object"] for one in told if one.state == "measuring"} == {1.0}
-    assert (told[-1].state, told[-1].verdicts["object"]) == ("naming", "leak")
-
-
-@pytest.mark.laboratory
 def test_it_is_told_so_often_and_no_more(told: list[Progress], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY", 1e6)
     repeat(None)
@@ -69,10 +61,3 @@ def test_it_is_told_so_often_and_no_more(told: list[Progress], monkeypatch: pyte
     repeat(None)
     repeat([])
     assert len(told) == 1
-
-
-def test_it_ends(told: list[Progress]) -> None:
-    ignored: list[Progress] = []
-    follow(ignored.append)()
-    repeat(None)
-    assert (len(ignored), len(told) > 1) == (0, True)

@@ -30,16 +30,6 @@ def test_nothing_is_kept_alive() -> None:
     assert not [one for one in gc.get_referents(census) if type(one) in (list, dict)]
 
 
-def test_a_dict_that_is_tracked_from_now_on_is_the_same_dict() -> None:
-    leaks.CACHE["first"] = b""
-    before = Census()
-    gc.freeze()
-    leaks.CACHE["second"] = []
-    new = newcomers()
-    gc.unfreeze()
-    assert id(leaks.CACHE) in {id(one.holder) for one in before.grown(new)}
-
-
 def test_an_identity_that_is_used_again_is_not_taken_for_growth() -> None:
     for make in (lambda count: ["x"] * count, lambda count: {(count, at): [at] for at in range(count)}):
         old = [make(1) for _ in range(3000)]
@@ -55,28 +45,6 @@ def test_an_identity_that_is_used_again_is_not_taken_for_growth() -> None:
         taken = {id(one.holder) for one in before.grown(new)}
         assert not taken & set(map(id, again))
         leaks.KEPT.clear()
-
-
-@pytest.mark.parametrize(
-    ("gained", "iterations", "rate", "fits"),
-    [
-        (8, 8, 1.0, True),
-        (7, 8, 1.0, True),
-        (1, 8, 1.0, False),
-        (80, 8, 1.0, False),
-        # An entry may hold several of what is counted.
-        (8, 8, 5.0, True),
-        (4, 8, None, True),
-        (3, 8, None, False),
-        (2, 24, 0.1, True),
-        (3, 24, 0.1, True),
-        (1, 24, 0.1, False),
-        (24, 24, 0.1, False),
-    ],
-)
-def test_a_rate_is_fitted_within_bounds(gained: int, iterations: int, rate: float | None, fits: bool) -> None:
-    one = Growing([b""] * gained, gained)
-    assert fitting([one], iterations, rate) == ((one,) if fits else ())
 
 
 def test_entries_without_a_readable_size_are_believed_where_nothing_else_fits() -> None:

@@ -34,7 +34,6 @@ CONTAINERS: tuple[dict[Step, str], ...] = (
         leaks.module_list: "leaks.KEPT",
         leaks.untracked_dict: "leaks.CACHE",
         leaks.hash_set: "leaks.SEEN",
-        leaks.module_deque: "leaks.RECENT",
         leaks.grouped: "leaks.GROUPED['all']",
         leaks.thread_local: "leaks.PER_THREAD.entries",
     },
@@ -50,7 +49,6 @@ CONTAINERS: tuple[dict[Step, str], ...] = (
         leaks.function_attribute: "leaks.function_attribute.calls",
         leaks.generator: "suspended generator _feed() local 'seen'",
         leaks.lru: "lru_cache of lookup",
-        leaks.bounded_lru: "lru_cache of look_up_some",
     },
 )
 

@@ -28,18 +28,6 @@ def cache() -> Iterator[dict[str, object]]:
     gc.unfreeze()
 
 
-def test_each_new_object_of_the_entries_counts_once(cache: dict[str, object]) -> None:
-    assert count_exclusive([cache]) == 0
-    cache["new"] = Page("new")
-    assert count_exclusive([cache]) == 3, "the page, its dict and its list"
-    cache["again"] = cache["new"]
-    assert count_exclusive([cache]) == 3
-    cache["two"] = Page("two")
-    assert count_exclusive([cache]) == 6
-    del cache["new"], cache["again"]
-    assert count_exclusive([cache]) == 3
-
-
 def test_what_is_kept_elsewhere_as_well_does_not_count(cache: dict[str, object]) -> None:
     page = Page("new")
     cache["new"] = page

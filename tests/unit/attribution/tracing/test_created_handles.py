@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import functools
 import os
 import sys
 import time
@@ -57,42 +56,6 @@ def by_thread_of_a_pool(kept: Keeper, *, leaks: bool) -> None:
         executor.submit(job, 1).result()
 
 
-def by_decorated(kept: Keeper, *, leaks: bool) -> None:
-    def logged(function: Callable[[], int]) -> Callable[[], int]:
-        @functools.wraps(function)
-        def wrapper() -> int:
-            return function()
-
-        return wrapper
-
-    @logged
-    def make() -> int:
-        return os.dup(0)  # here
-
-    kept.take(make(), leaks=leaks)
-
-
-class Holder:
-    def __init__(self) -> None:
-        self.fd = os.dup(0)  # init
-
-    def __enter__(self) -> int:
-        return os.dup(0)  # enter
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-def by_init(kept: Keeper, *, leaks: bool) -> None:
-    kept.take(Holder().fd, leaks=leaks)
-
-
-def by_enter(kept: Keeper, *, leaks: bool) -> None:
-    holder = Holder()
-    os.close(holder.fd)
-    with holder as fd:
-        kept.take(fd, leaks=leaks)
-
-
 def by_coroutine(kept: Keeper, *, leaks: bool) -> None:
     async def deep() -> int:
         await asyncio.sleep(0)
@@ -107,9 +70,6 @@ def by_coroutine(kept: Keeper, *, leaks: bool) -> None:
 JOB = (marked(by_thread_of_a_pool), "job")
 CASES = [
     (by_open, marked(by_open), "open()"),
-    (by_decorated, marked(by_decorated), "dup()"),
-    (by_init, marked(Holder, "# init"), "dup()"),
-    (by_enter, marked(Holder, "# enter"), "dup()"),
     (by_coroutine, marked(by_coroutine), "dup()"),
 ]
 
@@ -251,13 +211,3 @@ def test_a_number_that_is_used_again_is_another_thing() -> None:
     assert [arrival.what for arrival in arrivals.survivors().values()] == ["new"]
     names[3] = "newer"
     assert arrivals.survivors() == {}
-
-
-def test_what_comes_without_an_event_is_in_the_outer_frame() -> None:
-    names: dict[int, str] = {}
-    arrivals = Arrivals(lambda: 0, lambda: dict(names))
-    trace(arrivals, lambda: names.update({1: "silent"}))
-    (arrival,) = arrivals.survivors().values()
-    assert not arrival.exact
-    assert arrival.path
-    assert not [site for site in arrival.path if "pytest_leakcheck/" in site.file]

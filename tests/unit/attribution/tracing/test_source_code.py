@@ -9,7 +9,7 @@ import pytest
 from _pytest.fixtures import call_fixture_func
 from _pytest.runner import pytest_runtest_call
 
-from pytest_leakcheck.attribution.tracing.source_code import function_at, text_of, with_functions
+from pytest_leakcheck.attribution.tracing.source_code import text_of, with_functions
 from pytest_leakcheck.model.culprit import Site
 
 SOURCE = """\
@@ -37,21 +37,6 @@ def file(tmp_path: Path) -> str:
     path = tmp_path / "loader.py"
     path.write_text(SOURCE)
     return str(path)
-
-
-@pytest.mark.parametrize(
-    ("line", "function"),
-    [
-        (3, "<module>"),
-        (5, "outer"),
-        (7, "outer.<locals>.inner"),
-        (9, "outer"),
-        (11, "<module>"),
-        (14, "Loader.switch"),
-    ],
-)
-def test_a_line_is_in_the_innermost_function_around_it(file: str, line: int, function: str) -> None:
-    assert function_at(file, line) == function
 
 
 def test_a_path_of_lines_gets_functions_and_what_they_call(file: str) -> None:

@@ -224,19 +224,6 @@ def spend(limits: Throttle, clocks: Clocks, depth: int, seconds: float, cpu: flo
     return limits.limit
 
 
-def test_the_throttle_leaves_out_the_deeper_half_and_then_the_rest(clocks: Clocks) -> None:
-    limits = Throttle(0.0)
-    assert {spend(limits, clocks, depth, 0.0005, 0.0005) for depth in (1, 2, 7)} == {UNLIMITED}
-    # A frame one level below the limit is reported as a C call.
-    assert spend(limits, clocks, 9, 0.004, 0.004) == 6
-    assert (limits.coarse, limits.cut) == (True, False)
-    assert spend(limits, clocks, 1, 0.005, 0.005) == STOPPED
-    assert limits.cut
-    # The next iteration begins with the limit that frames were left out at.
-    limits.begin()
-    assert (limits.limit, limits.cut) == (6, False)
-
-
 def test_the_throttle_does_not_charge_what_other_processes_take(clocks: Clocks) -> None:
     limits = Throttle(0.0)
     assert spend(limits, clocks, 20, 0.05, 0.001) == UNLIMITED
