@@ -107,6 +107,20 @@ def test_a_folder_is_listed_again_only_after_a_change(shared: Folder, monkeypatc
     assert [changes(1), changes(2)] == [True, False]
 
 
+def test_without_a_descriptor_the_last_count_stays(shared: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(shared, "a")
+    assert read(shared, 1) == 1
+    put(shared, "b")
+
+    def refuse(_path: str) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("pytest_leakcheck.probes.folders.scandir", refuse)
+    assert read(shared, 2) == 1
+    monkeypatch.undo()
+    assert read(shared, 3) == 2
+
+
 def test_entries_of_unknown_origin_are_set_aside_on_all_rows(shared: Folder) -> None:
     column = array("q", bytes(8 * 20))
     for row in range(1, 11):

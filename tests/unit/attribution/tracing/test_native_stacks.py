@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,13 @@ def test_a_profiler_that_is_active_is_left_alone() -> None:
 def test_without_memray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "memray", None)
     assert load_memray() == "to trace allocations in C: pip install 'pytest-leakcheck[native]'"
+
+
+def test_another_tracker_that_is_active_is_left_alone(tmp_path: Path) -> None:
+    memray = pytest.importorskip("memray")
+    with memray.Tracker(tmp_path / "theirs"):
+        rounds = trace_natively(UNKNOWN, 100.0, 1.0, schedule())
+        next(rounds)
+        with pytest.raises(StopIteration) as ended:
+            next(rounds)
+    assert ended.value.value.why.startswith(f"{UNKNOWN.why}; memray: No more than one")
