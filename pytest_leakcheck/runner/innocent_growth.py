@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from pytest_leakcheck.attribution.live_handles import Identities, new_handles, take_identities
 from pytest_leakcheck.judge.growth import is_steady
 from pytest_leakcheck.judge.judge_series import Hint
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, find_resource
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.processes import thread_ids
@@ -134,8 +134,8 @@ class InnocentGrowth:
 
         The harness fills the cache of its own thread beforehand, but cannot fill those of others.
         """
-        gained, traits = sampler.samples.above_start(suspicion.resource), suspicion.traits
-        if not traits.thread_caches or self._quiet_heap or gained > _MAX_THREAD_CACHES_BYTES:
+        gained = sampler.samples.above_start(suspicion.resource)
+        if suspicion.resource != HEAP or self._quiet_heap or gained > _MAX_THREAD_CACHES_BYTES:
             return None
         share = sampler.settling.share_of_other_threads()
         if share < _MIN_OTHER_THREADS_SHARE or is_steady(sampler.samples.series(suspicion.resource).readings):

@@ -21,7 +21,7 @@ import pytest
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.library_counters import Tasks
 from pytest_leakcheck.probes.memory import PAGE, Mapped, Rss, _sum_uncounted
-from pytest_leakcheck.probes.native_heap import Heap, drained_thread_cache, is_quiet
+from pytest_leakcheck.probes.native_heap import Heap, is_quiet
 from pytest_leakcheck.probes.python_objects import Blocks, Objects
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
