@@ -20,8 +20,8 @@ import linecache
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -97,16 +97,6 @@ def _names_own(finding: Mapping[str, Any]) -> bool:
     return any(_OWN in text for text in texts) or f"/{_OWN}/" in site
 
 
-@contextmanager
-def busy_processes(count: int) -> Iterator[None]:
-    """Keep this number of processes busy beside the session."""
-    with ExitStack() as stack:
-        for _ in range(count):
-            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", _BUSY]))
-            stack.callback(process.kill)
-        yield
-
-
 def run(cases: Sequence[Case], arguments: Sequence[str]) -> list[Answer]:
     """Run the leaky arms of these cases in one session."""
     arms = [f"{case.name}-leaky" for case in cases]
@@ -136,7 +126,10 @@ def main() -> int:
     from cases.catalog import CATALOG
 
     cases = [case for case in CATALOG.values() if case.leaky is not None and options.only in case.name]
-    with busy_processes(options.busy):
+    with ExitStack() as stack:
+        for _ in range(options.busy):
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", _BUSY]))
+            stack.callback(process.kill)
         answers = run(cases, options.arguments)
     for answer in answers:
         if (answer.line, answer.owner) != ("right", "right"):

@@ -55,7 +55,10 @@ def main() -> int:
     common = ["-q", "-p", "no:cacheprovider", *(word for name in sorted(others) for word in ("-p", f"no:{name}"))]
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
-        _write_project(project)
+        (project / "pytest.ini").write_text("[pytest]\n")
+        tests = "\n\n".join(f"def test_{number}():\n    assert 1 + 1 == 2\n" for number in range(TESTS_PER_FILE))
+        for file in range(FILES):
+            (project / f"test_file_{file}.py").write_text(tests)
         for arm in ((), OFF):
             # This run writes the bytecode that the measured runs read, including the rewritten assertions of the tests.
             _run(project, [sys.executable, "-m", "pytest", *common, *arm], cold=True)
@@ -70,7 +73,8 @@ def main() -> int:
             ratios.append(on / off)
             print(f"  with the plugin {on:>16,}   without {off:>16,}   ratio {on / off:.4f}", flush=True)
         ratio = median(ratios)
-        ours, psutil = _list_modules(project, common)
+        found = json.loads(_run(project, [sys.executable, "-c", _MODULES_SCRIPT, *common]).stdout.splitlines()[-1])
+        ours, psutil = found["ours"], found["psutil"]
     print(f"median ratio {ratio:.4f} (limit {LIMIT})")
     print(f"modules of ours after a plain run: {len(ours)} (limit {MODULES_LIMIT}): {', '.join(ours)}")
     print(f"psutil imported by a plain run: {'yes' if psutil else 'no'} (must be no)")
@@ -78,13 +82,6 @@ def main() -> int:
     good = ratio <= LIMIT and 1 <= len(ours) <= MODULES_LIMIT and not psutil
     print("within the limits" if good else "ABOVE A LIMIT")
     return 0 if good else 1
-
-
-def _write_project(folder: Path) -> None:
-    (folder / "pytest.ini").write_text("[pytest]\n")
-    for file in range(FILES):
-        tests = "\n\n".join(f"def test_{number}():\n    assert 1 + 1 == 2\n" for number in range(TESTS_PER_FILE))
-        (folder / f"test_file_{file}.py").write_text(tests)
 
 
 def _run(project: Path, command: list[str], *, cold: bool = False) -> subprocess.CompletedProcess[str]:
@@ -121,12 +118,6 @@ def _count_instructions(counter: str, project: Path, arguments: list[str]) -> in
     if found is None:
         raise SystemExit(f"no count from {counter}:\n{done.stderr[-2000:]}")
     return int(found[1].replace(",", ""))
-
-
-def _list_modules(project: Path, common: list[str]) -> tuple[list[str], bool]:
-    done = _run(project, [sys.executable, "-c", _MODULES_SCRIPT, *common])
-    found = json.loads(done.stdout.splitlines()[-1])
-    return found["ours"], found["psutil"]
 
 
 if __name__ == "__main__":
