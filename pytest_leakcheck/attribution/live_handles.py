@@ -225,11 +225,16 @@ def _describe_process(pid: int) -> str:
 
 def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
     """Group processes by command line, each group with the age of its oldest process."""
+    import psutil
+
     now = clock.wall_time()
-    began = [(_read_start_time(pid) or now, command) for pid, command in children.items()]
+    began: list[tuple[float, str]] = []
+    for pid, command in children.items():
+        with contextlib.suppress(psutil.Error):
+            began.append((psutil.Process(pid).create_time(), command))
     oldest = {command: start for start, command in sorted(began, reverse=True)}
     return tuple(
-        replace(one, note=f"the oldest for {now - oldest[one.what]:.1f} s") for one in group(children.values())
+        replace(one, note=f"the oldest for {now - oldest.get(one.what, now):.1f} s") for one in group(children.values())
     )
 
 
@@ -248,11 +253,3 @@ def _new_mappings_by_file(
             count[name] += 1
     most = (pair for pair in gained.most_common() if pair[1] >= _MIN_MAPPING_SHARE * gained.total())
     return tuple(Held(name, count[name], f"{format_amount(size, 'bytes')} in all") for name, size in most)
-
-
-def _read_start_time(pid: int) -> float | None:
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        return float(psutil.Process(pid).create_time())
-    return None

@@ -258,19 +258,15 @@ def _chunks(objects: Sequence[object]) -> Iterator[list[object]]:
     return (list(objects[at : at + _CHUNK_SIZE]) for at in range(0, len(objects), _CHUNK_SIZE))
 
 
-def _find_large_values(referents: list[Any], arrays: dict[int, str]) -> list[object]:
-    wanted = _VALUE_TYPE_IDS | arrays.keys()
-    values = list(compress(referents, map(wanted.__contains__, map(id, map(type, referents)))))
-    # Add all arrays and in-memory files, because `sys.getsizeof` may not include their data.
-    data = compress(values, map(arrays.__contains__, map(id, map(type, values)))) if arrays else ()
-    return [*compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values))), *data]
-
-
 def _find_holders(
     some: Sequence[object], referents: list[Any], arrays: dict[int, str]
 ) -> Iterator[tuple[object, list[object]]]:
     """Yield the objects that hold large values, each with its values; `referents` are those of all these objects."""
-    large = frozenset(map(id, _find_large_values(referents, arrays)))
+    wanted = _VALUE_TYPE_IDS | arrays.keys()
+    values = list(compress(referents, map(wanted.__contains__, map(id, map(type, referents)))))
+    # `sys.getsizeof` may not include the data of arrays and in-memory files, so that all of them are added.
+    data = compress(values, map(arrays.__contains__, map(id, map(type, values))))
+    large = {*map(id, compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values)))), *map(id, data)}
     for one in some if large else ():
         values = [value for value in gc.get_referents(one) if id(value) in large]
         # An array or in-memory file is a value itself, not the holder of its data.

@@ -47,8 +47,10 @@ def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...],
         passed = path[at : at + taken]
         is_suspect = any(one is suspect for one in passed)
         name = _identify(path[at])[1] or name
-        # An entry of the growing container is one of many and does not belong in the name; an attribute does.
-        is_entry = is_suspect and container_kind(suspect) is not None and not _is_namespace(passed, suspect)
+        # An entry of the growing container is one of many and does not belong in the name; an attribute does, which is
+        # a key of the dict of an object or a module.
+        is_namespace = passed[0] is not suspect or (type(suspect) is dict and module_name(suspect) != "")
+        is_entry = is_suspect and container_kind(suspect) is not None and not is_namespace
         if not (is_entry or type(path[at]) is LRU or is_fixture(path[at])):
             name += _format_for_name(via, path[at], first=not steps)
         steps.append(Step(describe_holder(path[at]), via, is_suspect))
@@ -60,11 +62,6 @@ def _format_for_name(via: str, holder: object, *, first: bool) -> str:
     if first and (type(holder) is dict or issubclass(type(holder), ModuleType)):
         return f".{via}"
     return via if via.startswith((".", "[")) else f" {via}"
-
-
-def _is_namespace(passed: Sequence[object], suspect: object) -> bool:
-    """Return whether the suspect is a dict of attributes, so that its keys are names."""
-    return passed[0] is not suspect or (type(suspect) is dict and module_name(suspect) != "")
 
 
 def module_name(one: object) -> str:

@@ -56,10 +56,20 @@ class MonitoredCalls(CallTracer):
         super().__init__(listener, plain_seconds, longest)
         self._disable = _MONITORING.DISABLE
         self._threads = threading.local()
-        callbacks = self._make_callbacks()
+        events = _MONITORING.events
+        callbacks: dict[int, Callable[..., object]] = {
+            events.PY_START: self._on_enter,
+            events.PY_RESUME: self._on_enter,
+            events.PY_THROW: self._on_throw,
+            events.PY_RETURN: self._on_leave,
+            events.PY_YIELD: self._on_leave,
+            events.PY_UNWIND: self._on_unwind,
+            events.CALL: self._on_c_call,
+            events.C_RETURN: self._on_c_return,
+            events.C_RAISE: self._on_c_return,
+        }
         self._tool = _Tool(callbacks)
         # C_RETURN and C_RAISE are delivered together with CALL, and are not enabled themselves.
-        events = _MONITORING.events
         self._events = sum(callbacks) & ~(events.C_RETURN | events.C_RAISE)
 
     def _prepare(self, handler: Handler) -> None:
@@ -83,20 +93,6 @@ class MonitoredCalls(CallTracer):
     def close(self) -> None:
         super().close()
         self._tool.close()
-
-    def _make_callbacks(self) -> dict[int, Callable[..., object]]:
-        events = _MONITORING.events
-        return {
-            events.PY_START: self._on_enter,
-            events.PY_RESUME: self._on_enter,
-            events.PY_THROW: self._on_throw,
-            events.PY_RETURN: self._on_leave,
-            events.PY_YIELD: self._on_leave,
-            events.PY_UNWIND: self._on_unwind,
-            events.CALL: self._on_c_call,
-            events.C_RETURN: self._on_c_return,
-            events.C_RAISE: self._on_c_return,
-        }
 
     def _on_enter(self, code: CodeType, _offset: int, _error: object = None, up: int = 1) -> object:
         """Handle the entry or resumption of the frame that is ``up`` frames outwards."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import read_path
 from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule
@@ -24,9 +24,6 @@ _MIN_EXPLAINED_RATIO: Final = 0.5
 _MAX_FUNCTIONS_SHOWN: Final = 4
 # Function names of the interpreter begin with these. The native stack is read outwards up to the first of them.
 _INTERPRETER_PREFIXES: Final = ("_Py", "Py", "cfunction_", "method_vectorcall", "type_call", "slot_tp_", "vectorcall_")
-
-# A stack frame as memray gives it: function, file, line.
-_Frame: TypeAlias = tuple[str, str, int]
 
 
 def load_memray() -> str:
@@ -68,19 +65,21 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
 
 
 def find_most(records: Iterable[Any], wanted: float) -> Made | None:
-    """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half."""
+    """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half.
+
+    The records are memray's; a frame in them is a function, a file and a line, the innermost first.
+    """
     by_line: dict[tuple[str, int], list[tuple[int, Made]]] = {}
     for one in records:
         path = tuple(Site(file, line, function) for function, file, line in reversed(one.stack_trace()))
-        made = Made(path, native=_functions_of(one.native_stack_trace()))
+        names = takewhile(
+            lambda name: not name.startswith(_INTERPRETER_PREFIXES), (f[0] for f in one.native_stack_trace())
+        )
+        functions = dict.fromkeys(name for name in names if not name.startswith("<"))
+        made = Made(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])
         if read_path(path) is not None:
             by_line.setdefault(made.line, []).append((one.size, made))
     best = max(by_line.values(), key=lambda some: sum(size for size, _made in some), default=[])
     if not best or sum(size for size, _made in best) < _MIN_EXPLAINED_RATIO * wanted:
         return None
     return max(best, key=lambda one: one[0])[1]
-
-
-def _functions_of(frames: Sequence[_Frame]) -> tuple[str, ...]:
-    names = takewhile(lambda name: not name.startswith(_INTERPRETER_PREFIXES), (function for function, *_ in frames))
-    return tuple(dict.fromkeys(name for name in names if not name.startswith("<")))[:_MAX_FUNCTIONS_SHOWN]

@@ -58,17 +58,15 @@ def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
     """Add missing function names and the calls to the sites of a path; the innermost site keeps its `call`."""
     if not path:
         return ()
-    named = [site if site.function else replace(site, function=_find_function(site)) for site in path]
+    named: list[Site] = []
+    for site in path:
+        function = site.function
+        if not function and is_harness(site.file):
+            # Where it does not matter, it is left open: to parse a file of pytest would take 4 to 16 ms.
+            function = _find_loaded_function(site) if tells_phase(site.file) else "?"
+        named.append(replace(site, function=function or function_at(site.file, site.line)))
     called = [f"{below.function}()" for below in named[1:]]
     return tuple(replace(site, call=call) for site, call in zip(named, [*called, named[-1].call], strict=True))
-
-
-def _find_function(site: Site) -> str:
-    """Return the name of the function around a site; ``?`` for most files of the harness, where it does not matter."""
-    if not is_harness(site.file):
-        return function_at(site.file, site.line)
-    # To parse a file of pytest would take 4 to 16 ms.
-    return _find_loaded_function(site) if tells_phase(site.file) else "?"
 
 
 def _find_loaded_function(site: Site) -> str:
