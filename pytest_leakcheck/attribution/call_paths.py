@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path, PurePath
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.model.culprit import Site, TestPhase, Where
@@ -29,19 +29,6 @@ _PHASE_FUNCTIONS: Final[dict[str, TestPhase]] = {
     "pytest_runtest_teardown": "teardown",
 }
 _FIXTURE_FUNCTIONS: Final = frozenset({"call_fixture_func", "_teardown_yield_fixture"})
-# Hooks of pytest; nearly every plugin defines at least one of them.
-_PLUGIN_HOOKS: Final = frozenset(
-    {
-        "pytest_addoption",
-        "pytest_collection_modifyitems",
-        "pytest_configure",
-        "pytest_fixture_setup",
-        "pytest_pyfunc_call",
-        "pytest_runtest_call",
-        "pytest_runtest_protocol",
-        "pytest_runtest_setup",
-    }
-)
 # Names of folders that contain installed packages, but not the standard library.
 _INSTALL_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 _STDLIB_PREFIXES: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
@@ -111,8 +98,12 @@ def _file_name(file: str) -> str:
 @cache
 def plugin_files() -> frozenset[str]:
     """List the files of loaded pytest plugins: installed modules that define hooks, not the rest of their libraries."""
-    modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
-    files = (getattr(module, "__file__", None) for module in modules if not _PLUGIN_HOOKS.isdisjoint(vars(module)))
+    modules = [dict(vars(module)) for module in list(sys.modules.values()) if type(module) is ModuleType]
+    files = (
+        names.get("__file__")
+        for names in modules
+        if any(type(value) is FunctionType and name.startswith("pytest_") for name, value in names.items())
+    )
     return frozenset(file for file in files if file and not _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts))
 
 

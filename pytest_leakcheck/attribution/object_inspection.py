@@ -13,6 +13,7 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from types import (
     AsyncGeneratorType,
@@ -234,13 +235,11 @@ def instance_dict(one: object) -> dict[str, object] | None:
     for base in mro_of(type(one)):
         descriptor = namespace_of(base).get("__dict__")
         if type(descriptor) in (GetSetDescriptorType, MemberDescriptorType):
-            try:
+            with suppress(AttributeError, TypeError):
                 found = descriptor.__get__(one)
-            except (AttributeError, TypeError):
-                continue
-            if type(found) is dict and found:
-                return found
-            empty = empty if type(found) is not dict else found
+                if type(found) is dict and found:
+                    return found
+                empty = found if type(found) is dict else empty
     return empty
 
 
@@ -249,10 +248,8 @@ def slots(one: object) -> Iterator[tuple[str, object]]:
     for base in mro_of(type(one)):
         for name, descriptor in list(namespace_of(base).items()):
             if type(descriptor) is MemberDescriptorType and type(name) is str:
-                try:
+                with suppress(AttributeError, TypeError):
                     yield name, descriptor.__get__(one)
-                except (AttributeError, TypeError):
-                    continue
 
 
 def show_key(key: object) -> str:

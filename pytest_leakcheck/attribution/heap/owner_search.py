@@ -277,22 +277,17 @@ def _find_owners_of_survivors(
         some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
         container = growing.get(id(hold.holder))
         gained = container.gained / iterations if container else 0.0
-        text = _describe_entries(container, type(survivors[0])) if container else ""
-        text = text or describe_many(some, len(hold.reached))
+        text = describe_many(some, len(hold.reached))
+        entries = _newest_payloads(container) if container else some
+        if container and not (type(entries[0]) is type(survivors[0]) or accompanies(entries[0])):
+            # The entries contain the survivors, such as errors with tracebacks.
+            text = describe_many(entries, container.gained)
         owner = Owner(name, describe_holder(path[0]), steps, text, gained)
         found.append((owner, hold.holder, is_runners(path)))
     if not found:
         what = describe_holder(largest[0].holder)
         return Holders((), f"they are held by a {what}, which is held outside Python objects (C)")
     return _without_test_runner(found)
-
-
-def _describe_entries(one: Growing, survivor: type) -> str:
-    """Describe gained entries, such as errors with tracebacks; empty if they are survivors or accompany others."""
-    entries = _newest_payloads(one)
-    if type(entries[0]) is survivor or accompanies(entries[0]):
-        return ""
-    return describe_many(entries, one.gained)
 
 
 def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
