@@ -1,7 +1,7 @@
 """Read the test's own part, the test phase and the line to change from a call path.
 
-The harness consists of the code that runs the test: pytest, its plugins, and this package. Under tox or nox, the
-project under test is installed like any other package; the line to change may still be in it.
+The harness is pytest, its plugins and this package. Under tox or nox, the project under test is installed like any
+other package; the line to change may still be in it.
 """
 
 from __future__ import annotations
@@ -90,8 +90,7 @@ def tells_phase(file: str) -> bool:
 
 
 def _file_name(file: str) -> str:
-    # `Path` is not used, because it would take seconds for all frames of thousands of call paths. Other functions of
-    # this module are cached for the same reason.
+    # `Path` would take seconds for all frames of thousands of call paths. Other functions here are cached for that.
     return file.rpartition(os.sep)[2]
 
 

@@ -1,7 +1,7 @@
 """Inspect types, sizes, entries, attributes and parts of objects without running their code.
 
-Reading ``__class__`` of a lazy proxy imports a library, and arrays compare element by element. So this module reads
-types with ``type()``, compares values by identity, and reads class attributes without the metaclass.
+A lazy proxy imports a library if its ``__class__`` is read, and arrays compare element by element. So types are read
+with ``type()``, values compared by identity, and attributes of classes read without the metaclass.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Find a reference path from a root to an object.
-
-The search goes from the object to its referrers, level by level, until it meets a root: a module, a class, a fixture, a
-thread or a running frame.
-"""
+"""Find a reference path from a root (module, class, fixture, thread, running frame) to an object, by its referrers."""
 
 from __future__ import annotations
 

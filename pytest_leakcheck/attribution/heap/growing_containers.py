@@ -1,10 +1,8 @@
 """Find the containers and single values that grow between two moments.
 
-The garbage collector does not track bytes, strings, numbers and NumPy arrays, nor a dict that holds nothing else. So it
-does not list such objects when they are new; only the number of entries of their container shows them. This module
-therefore counts the entries of all lists, dicts, sets, deques and objects of derived types. It reaches an untracked
-dict through its holder. A string or an array may also be replaced by a longer one, so this module records the sizes of
-the large values of each holder.
+The garbage collector does not track bytes, strings, numbers and NumPy arrays, nor a dict that holds nothing else: only
+the number of entries of their container shows that there are new ones. A string or an array may also be replaced by a
+longer one, so the sizes of the large values of each holder are recorded too.
 """
 
 from __future__ import annotations
@@ -52,10 +50,8 @@ _MIN_ENTRIES: Final = 2
 # Sizes that differ by more than this factor belong to different objects. Allocators round, and count their overhead.
 _MAX_SIZE_RATIO: Final = 4.0
 _CONTAINER_TYPE_IDS: Final = frozenset(map(id, CONTAINERS))
-# Types whose referents are not read. Functions are a quarter of all objects and hold two fifths of all references. The
-# collector itself lists those parts of a function that can grow: the cells of its closure, a default that is a
-# container, and a dict of attributes that contains a container. It also lists the dict of a module; the other referents
-# of a module are private to its C code. The remaining types refer to names and classes.
+# Types whose referents are not read. Functions are a quarter of all objects, and the collector itself lists those parts
+# of them that can grow, as well as the dict of a module. Descriptors refer to names and classes.
 _DESCRIPTOR_TYPES: Final = (GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType)
 _SKIPPED_TYPE_IDS: Final = frozenset(map(id, (FunctionType, ModuleType, *_DESCRIPTOR_TYPES)))
 _VALUE_TYPE_IDS: Final = frozenset(map(id, PAYLOAD))

@@ -30,8 +30,8 @@ _MAX_DEVIATION_RATIO: Final = 0.03
 _MAX_OTHER_GAINS_RATIO: Final = 0.1
 # A call is the main one if it retains at least this share of the growth,
 _MIN_MAIN_RATIO: Final = 0.6
-# and all others together retain and release at most this share of what it retains. Python's lists of freed objects move
-# a block per iteration from one function to another, which is a large share if an iteration retains few blocks.
+# and all others together retain and release at most this share of what it retains: Python's lists of freed objects may
+# move a block per iteration from one function to another.
 _MAX_BESIDE_MAIN_RATIO: Final = 0.5
 _MAX_FLOWS_SHOWN: Final = 4
 # A line, and the name of the function that it calls.
@@ -241,8 +241,7 @@ class _ThreadStack:
             self._resync(event, frame)
             if event == "c_return":
                 return
-        # Pop before the counter is read: the tracer's own lists then release memory in the node in which they allocated
-        # it.
+        # Pop before the counter is read: the lists then release memory in the node in which they allocated it.
         node = self._nodes.pop()
         self._marks.pop()
         self._tree.charge(event, self._number, node, node.name if event == "c_return" else "")
