@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_leakcheck.baseline.known_leaks import Baseline, BaselineError, read, to_text
+from pytest_leakcheck.baseline.known_leaks import BaselineError, read, to_text
 from pytest_leakcheck.baseline.update import merge
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.exit_codes import WRONG_USE
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.model.units import format_rate
+from pytest_leakcheck.model.units import format_count, format_rate
 
 
 def add_parser(commands: Any) -> None:
@@ -36,19 +36,12 @@ def run(arguments: argparse.Namespace) -> int:
     except BaselineError as error:
         print(f"pytest-leakcheck baseline: {error}", file=sys.stderr)
         return WRONG_USE
-    for line in _lines(baseline):
-        print(line)
-    return 0
-
-
-def _lines(baseline: Baseline) -> list[str]:
-    lines = []
     for leak in baseline.known:
         # A counter of the project's own is known only while its tests run.
         known = RESOURCES.get(leak.resource)
         rate = format_rate(leak.rate, known.unit if known is not None else "count")
         where = leak.owner or leak.site or "cause unknown"
-        count = f"{len(leak.tests)} test{'s' if len(leak.tests) > 1 else ''}"
+        parts = (short_id(leak.finding), f"{leak.resource} {rate}", where, format_count(len(leak.tests), "test"))
         notes = (leak.package, leak.reason, leak.link, f"expires {leak.expires}" if leak.expires else "")
-        lines.append("  ".join(filter(None, (short_id(leak.finding), f"{leak.resource} {rate}", where, count, *notes))))
-    return lines
+        print("  ".join((*parts, *filter(None, notes))))
+    return 0

@@ -92,12 +92,9 @@ def read(path: Path) -> Baseline:
 
 def to_text(baseline: Baseline) -> str:
     """Return the text of the file."""
-    entries = [
-        dict.fromkeys(_FOR_PEOPLE, "") | encode(leak) for leak in sorted(baseline.known, key=lambda one: one.finding)
-    ]
-    return (
-        json.dumps({"schema": Baseline.SCHEMA, "known": entries}, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    )
+    known = sorted(baseline.known, key=lambda one: one.finding)
+    content = {"schema": Baseline.SCHEMA, "known": [dict.fromkeys(_FOR_PEOPLE, "") | encode(leak) for leak in known]}
+    return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _check(leak: KnownLeak, where: str) -> None:

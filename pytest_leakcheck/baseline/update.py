@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak
 from pytest_leakcheck.baseline.matching import KnownLeaks, counts_here, has_grown, owner_of, site_of
@@ -43,8 +43,7 @@ class Observed:
         self.ran.add(finding.test)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """The new content of the file, and how many causes changed in which way."""
 
     baseline: Baseline
@@ -76,19 +75,13 @@ def update(baseline: Baseline, observed: Observed, today: str) -> Change:
         entry = found.get(name) or leak
         found[name] = _entry_for(finding, today) if entry is None else _joined(entry, finding)
         rates[name] = max(rates.get(name, 0.0), finding.verdict.slope)
-    added = found.keys() - written.keys()
     fixed = {leak.finding for leak in find_fixed(baseline, observed)} - found.keys()
     found = {name: replace(leak, rate=_rate_of(leak, rates[name])) for name, leak in found.items()}
     entries = {name: leak for name, leak in written.items() if name not in fixed} | found
     entries = {name: replace(leak, tests=_fold(leak.tests)) for name, leak in entries.items()}
-    changed = [name for name, leak in entries.items() if name in written and leak != written[name]]
-    return Change(
-        Baseline(tuple(sorted(entries.values(), key=lambda one: one.finding))),
-        len(added),
-        len(changed),
-        len(fixed),
-        len(entries) - len(added) - len(changed),
-    )
+    added = len(entries.keys() - written.keys())
+    changed = sum(name in written and leak != written[name] for name, leak in entries.items())
+    return Change(_sorted(entries.values()), added, changed, len(fixed), len(entries) - added - changed)
 
 
 def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
@@ -109,17 +102,15 @@ def merge(baselines: Iterable[Baseline]) -> Baseline:
     for baseline in baselines:
         for leak in baseline.known:
             first = merged.setdefault(leak.finding, leak)
-            merged[leak.finding] = replace(
-                first,
-                tests=_fold((*first.tests, *leak.tests)),
-                rate=max(first.rate, leak.rate),
-                owner=first.owner or leak.owner,
-                site=first.site or leak.site,
-                reason=first.reason or leak.reason,
-                link=first.link or leak.link,
-                seen=min(first.seen, leak.seen),
-            )
-    return Baseline(tuple(sorted(merged.values(), key=lambda one: one.finding)))
+            texts = {name: getattr(first, name) or getattr(leak, name) for name in ("owner", "site", "reason", "link")}
+            tests = _fold((*first.tests, *leak.tests))
+            rate, seen = max(first.rate, leak.rate), min(first.seen, leak.seen)
+            merged[leak.finding] = replace(first, tests=tests, rate=rate, seen=seen, **texts)
+    return _sorted(merged.values())
+
+
+def _sorted(leaks: Iterable[KnownLeak]) -> Baseline:
+    return Baseline(tuple(sorted(leaks, key=lambda one: one.finding)))
 
 
 def _by_line_first(finding: Finding) -> tuple[bool, str, str]:
@@ -149,18 +140,9 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
 
 
 def _entry_for(finding: Finding, today: str) -> KnownLeak:
-    verdict = finding.verdict
-    return KnownLeak(
-        finding.fingerprint,
-        verdict.resource,
-        verdict.outcome,
-        0.0,
-        owner_of(finding),
-        site_of(finding),
-        (finding.test,),
-        today,
-        package=_package_of(finding),
-    )
+    verdict, owner, site = finding.verdict, owner_of(finding), site_of(finding)
+    names = finding.fingerprint, verdict.resource, verdict.outcome
+    return KnownLeak(*names, 0.0, owner, site, (finding.test,), today, package=_package_of(finding))
 
 
 def _joined(leak: KnownLeak, finding: Finding) -> KnownLeak:

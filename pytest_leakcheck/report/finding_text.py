@@ -48,7 +48,8 @@ def headline(finding: Finding, width: int = WIDTH) -> str:
     note = _format_note(finding, verdict)
     if verdict.outcome == "ok":
         return truncate(f"{name} ok{note}", width)
-    growth = f"{name} {_format_growth(verdict)}"
+    peak = f"peak +{format_amount(verdict.level, verdict.traits.unit)}" if verdict.peak else ""
+    growth = f"{name} {peak or _format_growth(verdict)}{' unclosed' if verdict.outcome == 'unclosed' else ''}"
     place, call = culprit_text.headline(finding.culprit) if finding.culprit is not None else ("", "")
     if not place:
         place = _format_held(finding.held.get(verdict.resource, ()), width - len(growth) - 3)
@@ -78,14 +79,10 @@ def _format_held(held: Sequence[Held], width: int) -> str:
 
 
 def _format_growth(verdict: Verdict) -> str:
-    unit = verdict.traits.unit
-    if verdict.peak:
-        return f"peak +{format_amount(verdict.level, unit)}"
-    if verdict.outcome == "unclosed":
-        return f"{format_rate(verdict.slope, unit)} unclosed"
-    if verdict.outcome == "over_budget" and not verdict.slope:
-        return f"+{format_amount(verdict.level, unit)}"
-    return format_rate(verdict.slope, unit)
+    """Format the rate; of a resource that only rose once, the amount."""
+    if verdict.slope or verdict.outcome not in ("over_budget", "inconclusive"):
+        return format_rate(verdict.slope, verdict.traits.unit)
+    return f"+{format_amount(verdict.level, verdict.traits.unit)}"
 
 
 def block(finding: Finding, width: int = WIDTH, command: str = "") -> str:
@@ -223,15 +220,9 @@ def _format_series(finding: Finding, verdict: Verdict) -> str:
         floor = floor_text(verdict)
         kind = "" if verdict.kind == "measured" else f", {verdict.kind}"
         return f"{course:<19} within budget{kind}" + (f"; would have caught {floor}" if floor else "")
-    if verdict.outcome == "unclosed":
-        rate, note = format_rate(verdict.slope, resource.unit), "released by GC"
-    else:
-        amount = f"+{format_amount(verdict.level, resource.unit)}"
-        rate = format_rate(verdict.slope, resource.unit) if verdict.slope else amount
-        note = "exact" if resource.scarce else ""
-    if series.kind != "measured":
-        note = series.kind
-    return f"{course:<19} {sparkline(x)}  {rate}  {note}".rstrip()
+    note = "released by GC" if verdict.outcome == "unclosed" else "exact" if resource.scarce else ""
+    note = note if series.kind == "measured" else series.kind
+    return f"{course:<19} {sparkline(x)}  {_format_growth(verdict)}  {note}".rstrip()
 
 
 def floor_text(verdict: Verdict, per: str = "iter") -> str:

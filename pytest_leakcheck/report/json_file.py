@@ -57,11 +57,9 @@ class LastLine:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a file contains, or what a page shows.
+    """What a file contains, or what a page shows; `session` is None if it was killed before its end.
 
-    Attributes:
-        findings: One per measured test; several for a test that judges several loops or blocks.
-        session: The session as a whole; None if it was killed before its end.
+    A test that judges several loops or blocks has several findings.
     """
 
     findings: tuple[Finding, ...]
