@@ -53,6 +53,8 @@ def card_of_cause(cause: Cause, findings: Sequence[Finding], session: Session, a
 
 def card_of_finding(finding: Finding, session: Session, charts: Iterable[Chart] = (), command: str = "") -> Card:
     """Build the card of one test; without a shell `command` that measures it again, that of the session is used."""
+    # Of the finding as it is: the line of source is part of what is hashed.
+    fingerprint = finding.fingerprint
     if not session.source and finding.culprit is not None:
         finding = replace(finding, culprit=_without_source(finding.culprit))
     verdict, line = finding.verdict, headline(finding, _HEADING_WIDTH)
@@ -61,7 +63,7 @@ def card_of_finding(finding: Finding, session: Session, charts: Iterable[Chart] 
         title=finding.test.partition("::")[2] or finding.test if green else line,
         tone=TONES[finding.colour],
         badge=verdict.outcome.replace("_", " "),
-        about=(line,) if green else (f"finding {finding.fingerprint}", finding.test),
+        about=(line,) if green else (f"finding {fingerprint}", finding.test),
         lead="; ".join(filter(None, (since(finding), consequence(finding)))),
         parts=tuple(part for part in _parts(finding, session) if part.rows or part.source or part.path),
         charts=tuple(charts),

@@ -102,6 +102,7 @@ def test_source_is_left_out_where_it_is_not_wanted_or_not_there(tmp_path: Path) 
     shop.write_text(SHOP, encoding="utf-8")
     hidden = card_of_finding(finding(culprit=culprit_in(shop)), Session(source=False))
     assert "kept.append" not in str(hidden)
+    assert hidden.about == card_of_finding(finding(culprit=culprit_in(shop)), Session()).about
     assert "shop.py:5 in leak()" in hidden.parts[1].rows[0][1]
     shop.unlink()
     gone = card_of_finding(finding(culprit=culprit_in(shop)), Session())
