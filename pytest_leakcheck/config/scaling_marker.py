@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 from pytest_leakcheck.config.bounds import Bound, parse_bound
 from pytest_leakcheck.config.budget import did_you_mean
@@ -15,7 +15,7 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resou
 from pytest_leakcheck.model.scaling_points import ENGINES, Engine, Figure
 
 VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'
-_FIGURE_NAMES: Final = ("total", "per_rank", "at_least")
+_FIGURE_NAMES: Final = get_args(Figure)
 _FIXTURE_NAME: Final = "leakcheck"
 
 # The fewest sizes to which a law can be fitted.

@@ -11,21 +11,11 @@ from pytest_leakcheck.model import InputError
 
 Unit: TypeAlias = Literal["count", "bytes"]
 
-_BYTES_PER_UNIT: Final = {
-    "": 1,
-    "b": 1,
-    "kib": 1 << 10,
-    "mib": 1 << 20,
-    "gib": 1 << 30,
-    "tib": 1 << 40,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-}
 _AMOUNT_PATTERN: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 # The largest first, so that a number is displayed in the largest unit in which it is at least 1.
 _DISPLAY_UNITS: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_DECIMAL_UNITS: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_BYTES_PER_UNIT: Final = {name.lower(): size for name, size in _DISPLAY_UNITS} | _DECIMAL_UNITS
 # A larger budget is a mistake (2**63 bytes are 8 EiB) and would not fit the 64-bit arrays of readings.
 LARGEST: Final = 2**63 - 1
 
@@ -51,9 +41,7 @@ def _parse_number(value: object, unit: Unit, *, whole: bool) -> float:
         if match is None or factor is None:
             raise InputError(f"{value!r} is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB)")
         number = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
-    elif (isinstance(value, int) and not isinstance(value, bool)) or (
-        isinstance(value, float) and math.isfinite(value) and not whole
-    ):
+    elif isinstance(value, int if whole else (int, float)) and not isinstance(value, bool) and abs(value) < math.inf:
         number = value
     else:
         valid = "0 or 3" if unit == "count" else "65536 or '64 KiB'"
