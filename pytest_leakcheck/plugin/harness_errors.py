@@ -22,24 +22,16 @@ _OURS: Final = str(Path(__file__).parents[1])
 _PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest, pluggy, pytest) if module.__file__)
 
 
-def is_of_harness(error: Exception) -> bool:
-    """Return whether code of this package raised an error, or called what did, and not by way of pytest.
-
-    The cause may lie in the test, which may have closed our descriptors. Wrong use (`LeakcheckError`) does not count.
-    """
-    if isinstance(error, LeakcheckError):
-        return False
-    files = _files_of(error)
-    callers = [file.startswith(_OURS) for file in files if file.startswith((_OURS, *_PYTEST))]
-    return bool(callers) and callers[-1]
-
-
 def why_failed(error: Exception) -> str:
-    """Describe an error of the measurement, with its innermost line in this package; raise any other error again."""
-    if not is_of_harness(error):
+    """Describe an error of the measurement, with its innermost line in this package; raise any other error again.
+
+    Code of this package raised it, or called what did, and not by way of pytest. The cause may lie in the test, which
+    may have closed our descriptors. Wrong use (`LeakcheckError`) does not count.
+    """
+    file, line = next((one for one in reversed(_places_of(error)) if one[0].startswith((_OURS, *_PYTEST))), ("", 0))
+    if isinstance(error, LeakcheckError) or not file.startswith(_OURS):
         raise error
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(_OURS)]
-    return f"the measurement failed: {describe_error(error)} ({Path(frames[-1].filename).relative_to(_OURS)}:{frames[-1].lineno})"
+    return f"the measurement failed: {describe_error(error)} ({Path(file).relative_to(_OURS)}:{line})"
 
 
 def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
@@ -47,7 +39,7 @@ def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
 
     With `of_test`, an error that a function of the project raised counts as well, for example a gauge.
     """
-    innermost = _files_of(error)[-1]
+    innermost, _line = _places_of(error)[-1]
     if not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):
         raise error
     budget = next((one for one in plan.budgets if one.explicit), plan.budgets[0])
@@ -55,6 +47,6 @@ def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
     return Result(plan, Recording(plan.test, (), stopped="failed"), (verdict,), {})
 
 
-def _files_of(error: Exception) -> list[str]:
-    """List the files that an error passed through, the innermost last."""
-    return [frame.f_code.co_filename for frame, _line in traceback.walk_tb(error.__traceback__)]
+def _places_of(error: Exception) -> list[tuple[str, int]]:
+    """List the files and lines that an error passed through, the innermost last."""
+    return [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]

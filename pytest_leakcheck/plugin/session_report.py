@@ -90,7 +90,8 @@ class SessionReport:
         return result
 
     def _take(self, report: pytest.TestReport) -> None:
-        findings = findings_of(getattr(report, "leakcheck", ""), report.nodeid)
+        text = getattr(report, "leakcheck", "")
+        findings = findings_of(text, report.nodeid) if text else []
         for finding in findings:
             self.add(finding)
         crash = getattr(report.longrepr, "reprcrash", None)
