@@ -13,7 +13,8 @@ from around import CLEAN, LEAKS, Fault, judge
 from campaign import format_table, run_fault
 from inside import catalogue
 from outside import EVENTS
-from sandbox import Ran, Sandbox
+from sandbox import Ran
+from table import format_table
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals, /proc")
 
@@ -103,15 +104,3 @@ def test_some_of_the_faults(tmp_path: Path, name: str, mode: str, result: str) -
     row = run_fault(FAULTS[name], mode, tmp_path / "run")
     assert row.result == result, row
     assert row.name in format_table([replace(row, result=around.HANG)])
-
-
-@pytest.mark.laboratory
-def test_a_run_that_takes_too_long_is_killed_with_all_its_processes(tmp_path: Path) -> None:
-    sandbox = Sandbox(tmp_path / "run")
-    sandbox.write(
-        "test_it.py", "import subprocess, time\ndef test(): subprocess.Popen(['sleep', '99']); time.sleep(99)"
-    )
-    process = sandbox.start()
-    ran = sandbox.finish(process, 1)
-    assert ran.status is None
-    assert sandbox.processes(process.pid) == []

@@ -20,7 +20,7 @@ KEEP = "KEPT.append([[] for _ in range(10)])"
 BLOCK = "with leakcheck.budget(object=0): {}"
 
 
-@pytest.mark.parametrize("mark", ["object_budget(0)", "object_budget()", "leakcheck"])
+@pytest.mark.parametrize("mark", ["object_budget(0)", "leakcheck"])
 def test_a_leak_that_is_frozen_is_not_ok(project: Project, mark: str) -> None:
     project.write("test_it.py", TEST.format(mark=mark, fixture="", work=f"{KEEP}; gc.freeze()"))
     (verdict,) = [one for (_test, resource), one in project.run().verdicts.items() if resource == "object"]
@@ -40,7 +40,7 @@ def test_in_a_block(project: Project) -> None:
     assert project.run().verdicts["test_it", "object"] == "inconclusive"
 
 
-@pytest.mark.parametrize(("work", "expected"), [(KEEP, "leak"), ("gc.freeze(); gc.unfreeze()", "ok"), ("[[]]", "ok")])
+@pytest.mark.parametrize(("work", "expected"), [(KEEP, "leak"), ("gc.freeze(); gc.unfreeze()", "ok")])
 def test_what_stays_visible_is_judged(project: Project, work: str, expected: str) -> None:
     project.write("test_it.py", TEST.format(mark="object_budget(0)", fixture="", work=work))
     assert project.run().verdicts["test_it", "object"] == expected

@@ -178,18 +178,3 @@ def test_a_finding_that_cannot_be_concluded_is_inconclusive(project: Project) ->
     ran = project.run()
     assert ran.verdicts == {("test_replaces", "fd"): "inconclusive", ("test_leaky", "fd"): "leak"}
     assert "the measurement failed: RuntimeError: refused" in ran.finding("test_replaces")["reason"]
-
-
-@pytest.mark.laboratory
-@pytest.mark.parametrize("function", ["os.stat", "resource.getrlimit"])
-def test_functions_replaced_until_the_next_test_end_no_session(project: Project, function: str) -> None:
-    """The limit of descriptors is looked at before each logged run, outside of the measurement."""
-    body = f"""NUMBERS.append(os.open(__file__, os.O_RDONLY))
-        if len(NUMBERS) == 5:
-            {function} = lambda *_, **__: None"""
-    tests = TESTS.replace("KEPT = []", f"KEPT = []\n    SAVED = {function}")
-    project.write("test_it.py", tests.format(body=body, after=f"{function} = SAVED"))
-    ran = project.run()
-    assert "INTERNALERROR" not in ran.text
-    assert ran.verdicts["test_replaces", "fd"] in ("leak", "inconclusive")
-    assert ran.verdicts["test_leaky", "fd"] == "leak"
