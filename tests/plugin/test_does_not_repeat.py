@@ -137,29 +137,6 @@ def test_red_where_the_user_asks_for_it(project: Project) -> None:
     assert [runs(project, name) for name in names] == [3, 3, 3, 3]
 
 
-def test_what_ends_after_it_is_ended(project: Project) -> None:
-    """Fixtures of the module are torn down after its last test, also where that is not run a last time; once."""
-    project.write(
-        "test_a.py",
-        _COUNTED
-        + """
-    @pytest.fixture(scope="module")
-    def outer():
-        yield
-        count("torn_down")
-        raise ValueError("at the end of the module")
-
-    @pytest.mark.fd_budget(0)
-    def test_it(outer): assert count("it") < 3
-    """,
-    )
-    project.write("test_b.py", 'from pathlib import Path\ndef test_after(): assert Path("torn_down").exists()\n')
-    outcome = project.run()
-    assert outcome.last_line == "2 passed, 1 error", outcome.text
-    assert "ValueError: at the end of the module" in outcome.text
-    assert runs(project, "torn_down") == 1
-
-
 def test_what_is_kept_for_it_is_not_held_against_the_test(project: Project) -> None:
     """The reports of the first iteration are held while the others run; the counters do not see it."""
     project.write(

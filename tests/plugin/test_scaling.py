@@ -264,10 +264,6 @@ ODD = """
     import os, signal
     import pytest
 
-    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="<= 1 MiB")
-    def test_nobody_holds_it(n):
-        sum(bytearray(n << 22))
-
     @pytest.mark.scaling_budget("n", [1, 2, 4], rss="<= 8 MiB")
     def test_forked(n):
         ready, told = os.pipe()
@@ -285,16 +281,6 @@ ODD = """
         for child in children:
             os.kill(child, 9)
             os.waitpid(child, 0)
-
-    @pytest.mark.scaling_budget("n", [1, 2, 4], depth="<= 3")
-    def test_gauge_that_fails(n, leakcheck):
-        leakcheck.gauge("depth", lambda: 1 // 0)
-        len([])
-
-    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="<= 1 MiB")
-    def test_checkpoint_after_it(n, leakcheck):
-        parts = [bytearray(b"x") * (1 << 20) for _ in range(4 * n)]
-        leakcheck.checkpoint("read")
 
     @pytest.mark.scaling_budget("n", [1, 2, 4], thread="<= 3", fd="<= 3")
     def test_what_children_have_counts(n):
@@ -315,13 +301,6 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.mark.laboratory
-def test_no_name_is_better_than_a_wrong_one(odd: Outcome) -> None:
-    found = odd.finding("test_nobody_holds_it", "rss")
-    assert (found["verdict"], found["owner"]) == ("over_budget", None)
-    assert found["culprit"]["unresolved"]["owner"].startswith("no variable of a running function")
-
-
-@pytest.mark.laboratory
 def test_the_pages_of_a_forked_child_are_its_own_from_the_fork_on(odd: Outcome) -> None:
     found = odd.finding("test_forked", "rss")
     peaks = [point["peak"] / (16 << 20) for point in found["points"]]
@@ -329,18 +308,6 @@ def test_the_pages_of_a_forked_child_are_its_own_from_the_fork_on(odd: Outcome) 
     assert found["culprit"]["unresolved"]["site"] == "most of it is in child processes, which are not searched"
     share = found["culprit"]["share"]
     assert share is None or share["size"] < share["total"] / 2
-
-
-@pytest.mark.laboratory
-def test_a_gauge_that_fails_says_how(odd: Outcome) -> None:
-    reason = odd.finding("test_gauge_that_fails", "gauge:depth")["reason"]
-    assert reason.startswith("its reading failed: ZeroDivisionError: ")
-
-
-@pytest.mark.laboratory
-def test_a_checkpoint_is_a_moment_to_look_too(odd: Outcome) -> None:
-    found = odd.finding("test_checkpoint_after_it", "rss")
-    assert found["owner"]["name"] == "test_checkpoint_after_it() local 'parts'"
 
 
 def test_what_children_have_counts(odd: Outcome) -> None:

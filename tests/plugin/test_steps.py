@@ -48,15 +48,6 @@ def test_a_training_loop(project: Project) -> None:
     assert "STEPS 1 LOADED 1" in project.run("-s", leakcheck=False).text
 
 
-def test_five_hundred_steps_of_one_model(project: Project) -> None:
-    project.write("test_it.py", TRAINING.format(after="os.close(file)", arguments="500, fd=0"))
-    outcome = project.run("-s")
-    assert "STEPS 503 LOADED 1" in outcome.text
-    found = outcome.finding("test_training")
-    assert (found["verdict"], found["iterations"]) == ("ok", 500)
-    assert found["floor"] < 10 / 400
-
-
 def test_a_loop_that_is_left_early_is_inconclusive(project: Project) -> None:
     project.write(
         "test_it.py",
@@ -190,23 +181,6 @@ def test_a_block(project: Project) -> None:
     }, outcome.text
     assert "ValueError: mine" in outcome.text
     assert outcome.finding("test_leaky")["level"] == 1
-
-
-def test_a_gauge(project: Project) -> None:
-    text = """
-        QUEUE = []
-        def test_queue(leakcheck):
-            leakcheck.gauge("queue", lambda: len(QUEUE), level={level})
-            for step in leakcheck.steps(fd=0):
-                QUEUE.append(step)
-                {after}
-    """
-    project.write("test_it.py", text.format(level=None, after=""))
-    leaky = project.run()
-    assert leaky.finding("test_queue", "gauge:queue")["verdict"] == "leak"
-    assert "gauge:queue +1.0/iter" in leaky.text
-    project.write("test_it.py", text.format(level=0, after="QUEUE.pop()"))
-    assert project.run().verdicts == {("test_queue", "gauge:queue"): "ok", ("test_queue", "fd"): "ok"}
 
 
 def test_inside_a_repeated_test_the_loop_is_one_step(project: Project) -> None:

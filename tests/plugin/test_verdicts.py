@@ -159,31 +159,6 @@ def test_bounded_caches_are_no_leak(project: Project) -> None:
 
 
 @pytest.mark.laboratory
-def test_kept_by_threads_that_end_later(project: Project) -> None:
-    """A thread that ends by itself a little after its test is no leak; one that stays is."""
-    project.write(
-        "test_it.py",
-        """
-        import threading, time
-        import pytest
-        STOP = threading.Event()
-
-        @pytest.fixture(scope="module", autouse=True)
-        def clean_up():
-            yield
-            STOP.set()
-
-        @pytest.mark.thread_budget(0)
-        def test_ends_later(): threading.Thread(target=time.sleep, args=(0.1,)).start()
-
-        @pytest.mark.thread_budget(0)
-        def test_stays(): threading.Thread(target=STOP.wait).start()
-        """,
-    )
-    assert project.run().verdicts == {("test_ends_later", "thread"): "ok", ("test_stays", "thread"): "leak"}
-
-
-@pytest.mark.laboratory
 def test_mapped_memory_beside_threads_that_end_later(project: Project) -> None:
     """Their stacks and arenas are no leak, even if only mapped memory is judged; pages that stay are one."""
     project.write(
@@ -280,34 +255,3 @@ def test_what_a_child_inherits_is_not_opened(project: Project) -> None:
     assert outcome.verdicts["test_inherits", "fd"] == "ok"
     opens = outcome.finding("test_opens")
     assert (opens["verdict"], opens["slope"]) == ("leak", 3.0)
-
-
-def test_noise_of_the_allocator_is_no_leak(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import random
-        import pytest
-
-        @pytest.mark.leakcheck
-        def test_mixed_sizes(): [bytes(random.randrange(1, 200_000)) for _ in range(200)]
-
-        @pytest.mark.object_budget(0)
-        def test_cycles():
-            with pytest.raises(ValueError): raise ValueError
-            cycle = []
-            cycle.append(cycle)
-
-        @pytest.mark.heap_budget(0)
-        def test_empty(): pass
-
-        def test_block(leakcheck):
-            with leakcheck.budget(): pass
-        """,
-    )
-    outcome = project.run()
-    assert {one["verdict"] for one in outcome.findings} <= {"ok", "inconclusive"}, outcome.text
-    assert outcome.verdicts["test_cycles", "object"] == "ok"
-    assert outcome.verdicts["test_empty", "heap"] == "ok"
-    assert outcome.verdicts["test_block", "fd"] == "ok"
-    assert outcome.last_line == "4 passed"

@@ -77,7 +77,8 @@ TRAINING = """
         with leakcheck.budget(vram=0):
             step()
 """
-# What one graph keeps, in bytes: see tests/libraries/test_storages.py.
+# What one graph keeps, in bytes: linear, ReLU and linear give 32 x 64, 32 x 64 and 32 floats, the square needs its input,
+# and the mean is a number. The first layer's own output is not needed once the ReLU is there.
 GRAPH = 4 * (32 * 64 + 32 * 64 + 32 + 1)
 
 
@@ -100,13 +101,6 @@ def test_without_a_device_no_test_that_bounds_vram_is_green(training: Project) -
     assert "test_another_leak LEAK" in ran.text
     assert ran.verdicts["test_defaults", "fd"] == "ok"
     assert ("test_defaults", "vram") not in ran.verdicts, "it was not asked for, and nothing here uses it"
-
-
-@pytest.mark.laboratory
-def test_without_a_device_the_tests_fail_where_that_is_asked_for(training: Project) -> None:
-    ran = training.run("--leakcheck-missing=fail", "-k", "fixed or defaults")
-    assert ran.last_line == "1 failed, 1 passed, 8 deselected"
-    assert "vram unavailable: no accelerator" in ran.text
 
 
 @pytest.fixture(scope="module")
@@ -164,10 +158,6 @@ def test_a_peak_within_one_run_is_held_to_its_bound(training: Project) -> None:
     assert high["site"]["call"] == "zeros()"
     low = next(one for one in accounted.findings if one["test"].endswith("::test_low_peak") and one["peak"])
     assert (low["verdict"], low["level"]) == ("ok", 4 << 20)
-
-
-def test_by_default_it_is_judged_where_something_reads_it(accounted: Outcome) -> None:
-    assert accounted.verdicts["test_defaults", "vram"] == "ok"
 
 
 DEVICES = """
@@ -286,16 +276,6 @@ def test_a_device_that_is_lost_meanwhile_is_never_green_and_the_rest_is_judged(d
     assert devices.finding("test_lost_and_a_leak", "vram")["verdict"] in ("inconclusive", "unavailable")
 
 
-def test_every_line_that_tells_of_a_simulated_device_says_so(devices: Outcome) -> None:
-    told = [line for line in devices.text.splitlines() if re.search(r"\bvram\b", line) and "::" not in line]
-    # What could not be read has no figure.
-    told = [
-        line for line in told if not re.match(r"\s+(finding|advice) |.*--leakcheck|.*unavailable|  not read here", line)
-    ]
-    assert len(told) >= 8
-    assert [line for line in told if "simulated" not in line] == []
-
-
 SCALED = """
     import pytest
     import torch
@@ -329,14 +309,6 @@ def test_over_sizes_and_in_each_rank(project: Project) -> None:
     assert [one["verdict"] for one in world] == ["ok", "ok"]
     assert [one["peak"] for one in world[0]["points"]] == [size * (8 << 20) for size in (1, 2, 4)]
     assert {one["kind"] for one in world} == {"accounted"}
-
-
-@pytest.mark.laboratory
-def test_over_sizes_without_a_device_it_is_skipped_with_the_reason(project: Project) -> None:
-    project.write("test_scaled.py", SCALED)
-    ran = project.run("-rs", "-k", "flat")
-    assert ran.last_line == "1 skipped, 2 deselected"
-    assert "no accelerator: torch" in ran.text
 
 
 def test_what_is_neither_a_probe_nor_a_device_is_refused(project_here: Project) -> None:
