@@ -14,7 +14,6 @@ from campaign import format_table, run_fault
 from inside import catalogue
 from outside import EVENTS
 from sandbox import Ran
-from table import format_table
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="signals, /proc")
 
