@@ -70,15 +70,15 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
 
 
 def over_ceiling(name: str, size: int, series: Series | None, error: str) -> Verdict:
-    """Judge a resource that ran out under its ceiling without growth; `series` is None before the start level."""
+    """Judge a resource that ran out under its ceiling without growth; before the start level, `series` is empty or None."""
     resource = find_resource(name)
     limit = f"{size:,} {resource.plural}" if resource.unit == "count" else format_amount(size, resource.unit)
     return Verdict(
         name,
         "over_budget",
         # The level above the start at which the test must have failed.
-        level=size - (series.readings[0] if series is not None else 0),
-        iterations=series.iterations if series is not None else 0,
+        level=size - (series.readings[0] if series is not None and series.readings else 0),
+        iterations=max(0, series.iterations) if series is not None else 0,
         reason=f"failed under the ceiling of {limit}, before growth was detected: {error}",
         advice="the test itself needs more than that: raise the ceiling",
         kind=series.kind if series is not None else "measured",

@@ -212,7 +212,7 @@ def _advice_rows(finding: Finding) -> Iterator[Row]:
 def _format_series(finding: Finding, verdict: Verdict) -> str:
     series = finding.recording.find(verdict.resource)
     if series is None:
-        return f"{verdict.outcome}: {verdict.reason}"
+        return with_kind(f"{verdict.outcome}: {verdict.reason}", verdict.kind)
     resource = verdict.traits
     x = series.readings
     course = f"{format_amount(x[0], resource.unit)} → {format_amount(x[-1], resource.unit)}"

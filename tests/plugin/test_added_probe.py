@@ -32,13 +32,7 @@ class Doors(Stateless):
     def read(self) -> int:
         return len(sys.modules["house"].OPEN)
 '''
-ROW = """    {
-        "name": "door",
-        "base": "handle",
-        "made_of": "anything",
-        "plural": "open doors",
-        "instrument": "doors:Doors",
-    },
+ROW = """    _row(_HANDLE, "door", "open doors", made_of="anything", instrument="doors:Doors"),
 """
 HOUSE = """
     OPEN = []

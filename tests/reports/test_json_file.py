@@ -33,7 +33,6 @@ FIELDS = {
     "advice",
     "explicit",
     "tolerated",
-    "isolate",
     "floor",
     "iterations",
     "peak",
