@@ -110,6 +110,7 @@ def test_memory_runs_out_as_a_memory_error(ran: Outcome) -> None:
     assert found["culprit"]["ran_out"]["function"] == "test_memory"
 
 
+@pytest.mark.laboratory
 @pytest.mark.parametrize("blocks", [1600, 1700])
 def test_memory_that_runs_out_in_pytest_or_the_measurement_is_a_leak_of_the_test(ran: Outcome, blocks: int) -> None:
     # Small blocks leave no room for the work between two iterations, which needs small blocks, too.
