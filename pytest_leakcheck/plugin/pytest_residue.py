@@ -1,15 +1,22 @@
 """Remove what pytest itself retains of each iteration of a test, which is no leak of the test.
 
 It is finalizers of fixtures of a wider scope, folders, sections, properties, markers and instances of test classes.
+
+Two dicts only change their size, because pytest adds a key and removes it in each phase of a test. The dict of the
+item's stash is 576 bytes of malloc smaller in 2 of 10 iterations, and that of the environment becomes 2.4 KiB larger
+once. With these changes, the line of 64 bytes of malloc per iteration is not found, and the floor of ``heap`` is 52 to
+136 bytes in place of 12.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import shutil
+import sys
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -17,6 +24,9 @@ try:
     from _pytest.subtests import failed_subtests_key
 except ImportError:  # pragma: no cover  # a later pytest may move it; then only reports show that subtests failed
     failed_subtests_key = None  # type: ignore[assignment]
+
+
+_PLACEHOLDER: Final = "PYTEST_LEAKCHECK"
 
 
 class Residue:
@@ -31,6 +41,7 @@ class Residue:
         self._outliving: list[pytest.FixtureDef[Any]] = []
         self._folders: list[Path] = []
         self._stash_keys: set[Any] = set()
+        _settle_environment()
 
     def before_teardown(self) -> None:
         """Record the fixtures that outlive this iteration, and the folders of its ``tmp_path`` and its ``pytester``."""
@@ -72,8 +83,7 @@ class Residue:
         self._folders = []
         # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
         self._stash_keys = self._stash_keys or set(item.stash._storage)
-        for key in item.stash._storage.keys() - self._stash_keys:
-            del item.stash[key]
+        _rebuild(item.stash, self._stash_keys)
         for key, _count in self._subtest_failures():
             del item.config.stash[failed_subtests_key][key]
 
@@ -89,6 +99,32 @@ class Residue:
         # set another one.
         keys = (self._item.nodeid, getattr(self._item, "id", None))
         return [(key, failed[key]) for key in keys if isinstance(key, Hashable) and key in failed]
+
+
+def _settle_environment() -> None:
+    """Bring the dict behind ``os.environ`` to the size that it keeps.
+
+    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries occupy space until the dict
+    is full and Python rebuilds it; the first time, its size changes.
+    """
+    data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
+    key, size = os.environ.encodekey(_PLACEHOLDER), sys.getsizeof(data)
+    # More rounds than a dict of this size has free entries.
+    for _ in range(3 * len(data) + 64):
+        data[key] = key
+        del data[key]
+        if sys.getsizeof(data) != size:
+            return
+
+
+def _rebuild(stash: pytest.Stash, keys: set[Any]) -> None:
+    """Rebuild the dict of a stash from `keys`, so that its size does not depend on keys that were added and removed."""
+    storage: dict[Any, Any] = stash._storage
+    entries = [(key, value) for key, value in storage.items() if key in keys]
+    storage.clear()
+    # Add the entries one by one, because `update` would take over the size of the dict that it copies.
+    for key, value in entries:
+        storage[key] = value  # noqa: PERF403 - the same dict, so that nothing of it is replaced
 
 
 def _value_of(definitions: dict[str, pytest.FixtureDef[Any]], name: str) -> Any:

@@ -7,6 +7,7 @@ the collector or not.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -185,3 +186,23 @@ def test_a_failing_subtest_is_the_tests_own_failure(project: Project) -> None:
     assert outcome.status == 1
     assert outcome.findings == []
     assert "my own failure" in outcome.text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts what malloc handed out")
+@pytest.mark.parametrize("variables", [0, 20])
+def test_dicts_that_pytest_fills_and_empties_keep_their_size(project: Project, python: str, variables: int) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+
+        @pytest.mark.leakcheck(iterations=150, isolate=True, resources=["heap"])
+        def test_it(): pass
+        """,
+    )
+    environment: dict[str, Any] = {f"VARIABLE_{number}": "x" for number in range(variables)}
+    environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    outcome = project.run(*("-p", "pytest_leakcheck.plugin"), python=python, **environment)
+    series = next(one for one in outcome.recordings[0]["series"] if one["resource"] == "heap")
+    assert len(series["readings"]) == 151
+    assert set(series["readings"]) == {series["readings"][0]}
