@@ -43,7 +43,6 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
         "from pytest_leakcheck.runner.bounded_caches import BoundedOwners",
         "BoundedOwners._measure_pandas_views = lambda self, _resource: None",
     ),
-    "exact counters for rss": (_RULES, "ResourceJudge._shown_by_exact_counters = lambda self: 0.0"),
     "minimum time": (_RULES, "ResourceJudge._may_end_by_itself = lambda self, *_: False"),
     "releases in children": (_JUDGE, "judge_series._check_releases_elsewhere = lambda _case: None"),
     "usual step": (_JUDGE, "judge_series.usual_step = lambda _readings, slope: slope"),
