@@ -107,7 +107,8 @@ class Folder:
     @property
     def aside(self) -> int:
         """The number of existing entries of unknown origin that no longer count."""
-        return sum(1 for name in self._list() if name in self._aside)
+        # Without entries that were set aside, there is nothing to list for.
+        return sum(1 for name in self._list() if name in self._aside) if self._aside else 0
 
     def read(self) -> int:
         """Return how many entries count now; cheap enough for every traced call."""
