@@ -112,7 +112,12 @@ class ResourceJudge:
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
         """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
         run, sampler = self._run, self._sampler
-        hint = NO_HINT if budget.judges_all_growth else Hint(rate=max(0.0, self._shown_by_exact_counters()))
+        hint = NO_HINT
+        if not budget.judges_all_growth:
+            hint = Hint(rate=max(0.0, self._shown_by_exact_counters()))
+            rest = judge(sampler.samples.series(budget.resource), budget, context, hint)
+            if rest is None or rest.outcome == "ok":
+                return hint
         most = self._most_iterations()
         for look in run.innocent.looks():
             found = look(sampler, suspicion, most)
