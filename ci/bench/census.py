@@ -16,8 +16,6 @@ import argparse
 import json
 import math
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from runs import run_command
 from workloads import find_workloads
 
 # Worst first. `unclosed` and `inconclusive` are yellow here (reported, but no failure), because no workload has a
@@ -131,40 +130,17 @@ def run(workload: str, seed: int) -> Row:
         others = ("PYTEST", "PYTHON", "CENSUS", "CI", "BUILD_NUMBER")
         environment = {key: value for key, value in os.environ.items() if not key.startswith(others)}
         environment |= {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed), "PYTHONHASHSEED": str(seed % 2**32)}
-        ended = _run_pytest(folder, environment | {"TMPDIR": str(folder / "tmp")})
+        command = [sys.executable, "-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider"]
+        command += ["--leakcheck", "--leakcheck-json=report.json", str(_TEST_FILE)]
+        variables = environment | {"TMPDIR": str(folder / "tmp")}
+        output, ended = run_command(command, folder, variables, _TIMEOUT_SECONDS)
         seconds = round(time.perf_counter() - began, 3)
         try:
             report = (folder / "report.json").read_text("utf-8") if ended in (0, 1) else ""
             _first, finding, _last = map(json.loads, report.splitlines())
         except (FileNotFoundError, ValueError):
-            tail = (folder / "output.txt").read_text(encoding="utf-8", errors="replace")[-2000:]
-            return Row(workload, seed, "error", {}, 0, seconds, [f"exit {ended}\n{tail}"])
+            return Row(workload, seed, "error", {}, 0, seconds, [f"exit {ended}\n{output[-2000:]}"])
     return _create_row(workload, seed, seconds, finding)
-
-
-def _run_pytest(folder: Path, environment: Mapping[str, str]) -> int | None:
-    """Run pytest; return its exit status, or None if it ran out of time and was killed."""
-    command = [sys.executable, "-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider"]
-    command += ["--leakcheck", "--leakcheck-json=report.json", str(_TEST_FILE)]
-    with (folder / "output.txt").open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            # The workers of pytest are in its process group, so `killpg` kills them together with a pytest that hangs.
-            start_new_session=True,
-        )
-        try:
-            return process.wait(_TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
 
 
 def _create_row(workload: str, seed: int, seconds: float, finding: Mapping[str, Any]) -> Row:

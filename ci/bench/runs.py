@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -72,7 +73,7 @@ def run(checker: Checker, python: Path, subject: Subject, timeout: float) -> Row
             **checker.environment,
         }
         began = time.perf_counter()
-        output, code = _run_command([str(python), *checker.command], folder, variables, timeout)
+        output, code = run_command([str(python), *checker.command], folder, variables, timeout)
         seconds = time.perf_counter() - began
         count = int(calls.read_text()) if calls.exists() else None
     outcome = outcome_of(checker, output, code)
@@ -84,8 +85,10 @@ def run(checker: Checker, python: Path, subject: Subject, timeout: float) -> Row
     )
 
 
-def _run_command(command: list[str], folder: Path, variables: dict[str, str], timeout: float) -> tuple[str, int | None]:
-    """Return the output of a command and its exit status; None if it had to be killed."""
+def run_command(
+    command: list[str], folder: Path, variables: Mapping[str, str], timeout: float
+) -> tuple[str, int | None]:
+    """Run a command in its own session; return its output and its exit status, None if it ran out of time."""
     printed = folder / "output"
     # The output goes to a file, because a leaked child process would keep a pipe open, and reading would wait for the
     # end of that process.
