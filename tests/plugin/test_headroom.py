@@ -1,4 +1,4 @@
-"""Tests under a ceiling: what takes hours comes in seconds, and is told as what it is, with its slope and line."""
+"""Tests under a ceiling: a leak fails in seconds instead of hours, with its slope and line."""
 
 from __future__ import annotations
 
