@@ -142,6 +142,7 @@ def test_mapped_sees_what_is_mapped_and_not_touched(tmp_path: Path, file: bool) 
     assert (held - before, after - before) == (MIB, 0)
 
 
+@pytest.mark.laboratory
 def test_stacks_and_arenas_of_threads_are_not_mapped_memory() -> None:
     mapped, end = Mapped(), threading.Event()
     ready = threading.Barrier(7)
