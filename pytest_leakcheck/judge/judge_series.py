@@ -370,7 +370,8 @@ def _check_unclosed(case: _Case) -> Verdict | None:
 
 
 def _check_settled(case: _Case) -> Verdict | None:
-    if case.n < min(case.profile.clean, case.context.effort.usual):
+    awaits_all = case.context.effort.iterations and not case.context.final
+    if awaits_all or case.n < min(case.profile.clean, case.context.effort.usual):
         return None
     if case.grown.state != "flat" and not (case.context.final and _below_resolution(case)):
         return None

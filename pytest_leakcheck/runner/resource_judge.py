@@ -55,8 +55,9 @@ class ResourceJudge:
         if suspicion is None or (not final and self._may_end_by_itself(suspicion, context)):
             return None
         undecided = suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0
-        suspicious = suspicion.outcome in ("leak", "over_budget") or undecided
-        hint = self._find_hint(budget, context, suspicion) if suspicious else NO_HINT
+        if suspicion.outcome not in ("leak", "over_budget") and not undecided:
+            return self._confirm(suspicion)
+        hint = self._find_hint(budget, context, suspicion)
         if isinstance(hint, StartAgain):
             return hint
         # A look may have waited for resources that end by themselves, and corrected the last reading.

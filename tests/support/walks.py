@@ -26,7 +26,7 @@ def walk(
     """The first verdict on the readings, and the last chance to give one at `most`."""
     x = tuple(map(reading, range(most + 1))) if callable(reading) else tuple(reading)
     gone = tuple(map(released, range(most))) if released else ()
-    effort = Effort(iterations=most, run_length=run_length)
+    effort = Effort(iterations=0 if most == ADAPTIVE else most, run_length=run_length)
     for at in looks(most):
         series = Series(budget.resource, x[: at + 1], gone[:at])
         verdict = judge(series, budget, Context(final=at == most, effort=effort, **context))

@@ -98,8 +98,8 @@ def outcome_at_random(source: random.Random, chance: float, iterations: int) -> 
         while len(readings) <= look:
             readings.append(readings[-1] + (source.random() < chance))
         series = Series("fd", tuple(readings), (0,) * look)
-        verdict = judge(series, Budget("fd"), Context(final=look >= most, effort=Effort(iterations=most)))
-        if verdict is not None and (not iterations or look >= most or verdict.outcome != "ok"):
+        verdict = judge(series, Budget("fd"), Context(final=look >= most, effort=Effort(iterations=iterations)))
+        if verdict is not None:
             return verdict.outcome
     raise AssertionError("undecided at the end")
 
