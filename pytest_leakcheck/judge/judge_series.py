@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.judge.detection_floor import detection_floor
-from pytest_leakcheck.judge.growth import Growth, decays, detect_sawtooth, growth, is_steady, usual_step
+from pytest_leakcheck.judge.growth import FIRST_LOOK, Growth, decays, detect_sawtooth, growth, is_steady, usual_step
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import HEAP, RESIDENT, Resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
@@ -64,6 +64,8 @@ _EXPLAINED_MARGIN: Final = 1.5
 # the cache of freed blocks filled before each reading, leaks of the size of the floor by trial were missed in 33 of 64
 # runs, and those of 1.4 times that size in none of 64.
 _ALLOCATOR_MARGIN: Final = 1.5
+# A level counts as exceeded once the last eighth of the run lies above it, and looks are a quarter apart.
+_LEVEL_MARGIN: Final = 1.25
 # The recommended time is this multiple of what the iterations took so far.
 _TIME_MARGIN: Final = 1.5
 
@@ -146,6 +148,12 @@ class _Case:
     @property
     def horizon(self) -> int:
         return min(self.profile.horizon, self.context.effort.usual)
+
+    @property
+    def is_within_level(self) -> bool:
+        """Whether this may be a pool that has not yet reached the level that the user allows."""
+        level = self.budget.level
+        return self.resource.is_pooled and self.budget.over is None and level is not None and self.level <= level
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
         """Create the verdict. ``changes`` replace the figures of this case."""
@@ -259,7 +267,7 @@ def _check_other_cause(case: _Case) -> Verdict | None:
 
 def _check_growth(case: _Case) -> Verdict | None:
     """Question 1: proven growth that has lasted long enough, without an explanation."""
-    if case.grown.state != "growing" or case.hint.text or _is_kept_by_allocator(case):
+    if case.grown.state != "growing" or case.hint.text or case.is_within_level or _is_kept_by_allocator(case):
         return None
     held = _has_held(case)
     if case.budget.over is not None and case.budget.level is not None:
@@ -402,6 +410,8 @@ def _explain_undecided(case: _Case) -> Verdict | None:
         return None
     if case.hint.text:
         reason = case.hint.text
+    elif grown.state == "growing" and case.is_within_level:
+        reason = f"grew {case.rate(grown.slope)} over {n} iterations, within the level of {case.budget.level}"
     elif grown.state == "growing":
         reason = f"grew {case.rate(grown.slope)} over {n} iterations; a cache may take up to {case.horizon} to fill"
     elif n < case.profile.clean:
@@ -419,11 +429,15 @@ def _explain_undecided(case: _Case) -> Verdict | None:
 
 def _advise_more(case: _Case) -> str:
     needed = case.profile.clean if case.n < case.profile.clean else max(2 * case.n, case.horizon)
+    more = "more"
+    if case.is_within_level and case.grown.state == "growing":
+        needed = ceil(max(case.n, _LEVEL_MARGIN * (case.budget.level or 0) / case.grown.slope)) + FIRST_LOOK
+        more = f"about {needed}"
     seconds = case.context.seconds
     if not seconds and case.context.effort.in_script:
-        return "more iterations would decide it: iterations=, max_time="
+        return f"{more} iterations would decide it: iterations=, max_time="
     if not seconds:
-        return "more iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
+        return f"{more} iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
     setting = case.context.effort.advise_time(_TIME_MARGIN * (needed + 3) * seconds)
     return f"an iteration took {seconds:.2g} s: allow time for about {needed}, {setting}"
 

@@ -88,6 +88,11 @@ class Resource:
         return self.scope == "process tree"
 
     @property
+    def is_pooled(self) -> bool:
+        """Whether programs pool its units, such as descriptors and threads: a pool grows until it is full."""
+        return self.scarce and self.unit == "count"
+
+    @property
     def is_memory(self) -> bool:
         """Whether the resource is memory, of the process or of a device, counted in bytes, blocks or objects."""
         return self.exhausts in ("memory", "device")

@@ -14,7 +14,7 @@ from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
 from pytest_leakcheck.judge.not_judged import miscounted, origin_unknown
-from pytest_leakcheck.model.resources import HEAP, RESIDENT, exhausting, find_resource
+from pytest_leakcheck.model.resources import CHILDREN, HEAP, RESIDENT, Resource, exhausting, find_resource
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.sampler import Sampler
@@ -29,6 +29,11 @@ class StartAgain:
 # its minimum time has passed.
 _MAX_WAITING_BYTES: Final = 64 << 20
 _MAX_WAITING_COUNT: Final = 1_000_000
+# Growth of handles (descriptors, threads, ...) may be a pool that is filling. It is called a leak after this many
+# iterations at the latest, or once it has taken this share of what is left of the limit, or this many child processes.
+_POOL_ITERATIONS: Final = 250
+_MAX_LIMIT_SHARE: Final = 0.25
+_MAX_WAITING_CHILDREN: Final = 50
 
 _MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
 
@@ -43,6 +48,8 @@ class ResourceJudge:
         self._sampler = sampler
         # The level above the start that each resource had reached when a full cache made the series start again.
         self._carried: dict[str, int] = {}
+        # The handles whose growth may end by itself. The memory that grows may be theirs.
+        self._waiting: set[str] = set()
 
     def decide(self, budget: Budget, *, final: bool) -> Decision:
         """Return the final verdict, or None if more iterations are needed; `final`: no iteration will follow."""
@@ -52,7 +59,12 @@ class ResourceJudge:
             return device_lost(sampler.samples.series(name), budget, device.lost)
         context = self._context(budget, final=final)
         suspicion = self._suspect(budget, context)
-        if suspicion is None or (not final and self._may_end_by_itself(suspicion, context)):
+        self._waiting.discard(name)
+        if suspicion is None:
+            return None
+        if not final and self._may_end_by_itself(suspicion, context):
+            if suspicion.traits.is_pooled:
+                self._waiting.add(name)
             return None
         undecided = suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0
         if suspicion.outcome not in ("leak", "over_budget") and not undecided:
@@ -101,14 +113,20 @@ class ResourceJudge:
         return any(samples.has(name) and samples.above_start(name) > _MAX_WAITING_BYTES for name in _MEMORY_BYTES)
 
     def _may_end_by_itself(self, suspicion: Verdict, context: Context) -> bool:
-        """Return whether more iterations, while cheap, may show that memory is a cache with hand-written eviction."""
-        effort, clock, resource = context.effort, self._run.clock, suspicion.traits
-        return (
-            suspicion.outcome == "leak"
-            and not (resource.scarce or context.is_fatal(suspicion.slope) or effort.iterations)
-            and clock.seconds < min(effort.min_time, effort.max_time)
-            and suspicion.level <= (_MAX_WAITING_BYTES if resource.unit == "bytes" else _MAX_WAITING_COUNT)
-        )
+        """Return whether more iterations, while cheap, may show that growth ends: a pool or a cache that is filling.
+
+        A number of iterations that the user has set is run to its end, as long as the growth is harmless.
+        """
+        effort, resource, n = context.effort, suspicion.traits, self._sampler.samples.n
+        if suspicion.outcome != "leak" or suspicion.level > _most_while_waiting(resource, context.headroom):
+            return False
+        if effort.iterations:
+            return True
+        if not resource.is_pooled and context.is_fatal(suspicion.slope) and not self._waiting:
+            return False
+        if resource.scarce and not (resource.is_pooled and n < _POOL_ITERATIONS):
+            return False
+        return self._run.clock.seconds < min(effort.min_time, effort.max_time)
 
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
         """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
@@ -175,6 +193,15 @@ class ResourceJudge:
     def _shown_by_exact_counters(self) -> float:
         exact = (name for name in _MEMORY_BYTES if not find_resource(name).resolution)
         return sum(self._growth_of(name).slope for name in exact if self._sampler.samples.has(name))
+
+
+def _most_while_waiting(resource: Resource, headroom: int | None) -> float:
+    """Return the level above which growth is judged at once, in the unit of the resource."""
+    if resource.name == CHILDREN:
+        return _MAX_WAITING_CHILDREN
+    if resource.scarce:
+        return inf if headroom is None else _MAX_LIMIT_SHARE * headroom
+    return _MAX_WAITING_BYTES if resource.unit == "bytes" else _MAX_WAITING_COUNT
 
 
 def _is_growth(verdict: Verdict | None) -> bool:

@@ -5,9 +5,20 @@ from __future__ import annotations
 import errno
 import gc
 import itertools
+import math
 import mmap
+import os
+import resource
+import sqlite3
+import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import pytest
 
@@ -17,6 +28,7 @@ from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner.environment import describe_environment
 from repeats import descriptors, open_null, repeat, verdict_on
@@ -113,13 +125,159 @@ def test_warm_up_is_not_judged(warmup: int) -> None:
     assert calls == warmup + result.recording.series[0].iterations
 
 
-def test_a_number_of_iterations_is_run_to_its_end_unless_a_red_comes_first(impatient: None) -> None:  # noqa: ARG001
-    result = repeat(int, Budget("fd", 0), iterations=40)
-    assert result.recording.series[0].iterations == 40
-    assert (result.verdicts[0].outcome, result.recording.stopped) == ("ok", "iterations")
+@pytest.mark.parametrize(("keeps", "outcome"), [(False, "ok"), (True, "leak")])
+def test_a_number_of_iterations_is_run_to_its_end(keeps: bool, outcome: str, impatient: None) -> None:  # noqa: ARG001
     with descriptors() as kept:
-        result = repeat(lambda: kept.append(open_null()), Budget("fd", 0), iterations=40)
-    assert result.recording.series[0].iterations == 17
+        result = repeat(lambda: kept.append(open_null()) if keeps else None, Budget("fd", 0), iterations=40)
+    assert result.recording.series[0].iterations == 40
+    assert (result.verdicts[0].outcome, result.recording.stopped) == (outcome, "iterations")
+
+
+# Pools of handles, which grow until they are full.
+
+
+def wait_in_thread() -> Callable[[], None]:
+    event = threading.Event()
+    thread = threading.Thread(target=event.wait)
+    thread.start()
+
+    def end() -> None:
+        event.set()
+        thread.join()
+
+    return end
+
+
+def start_child() -> Callable[[], None]:
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+
+    def end() -> None:
+        with child:
+            assert child.stdin is not None
+            child.stdin.close()
+
+    return end
+
+
+def connect(folder: Path) -> Callable[[], None]:
+    return sqlite3.connect(folder / "pool.db").close
+
+
+@pytest.fixture
+def makers(tmp_path: Path) -> dict[str, Callable[[], Callable[[], object]]]:
+    """What creates one handle of each kind, and returns what closes it."""
+    return {
+        "fd": lambda: partial(os.close, open_null()),
+        "connection": lambda: connect(tmp_path),
+        "thread": wait_in_thread,
+        "process": start_child,
+    }
+
+
+Makers: TypeAlias = Mapping[str, Callable[[], Callable[[], object]]]
+RESOURCE: Final = {"connection": "fd"}
+
+
+def fill(make: Callable[[], Callable[[], object]], bound: float, budget: Budget, **effort: Any) -> Verdict:
+    with ExitStack() as kept:
+        count = itertools.count()
+        return verdict_on(lambda: kept.callback(make()) if next(count) < bound else None, budget, **effort)
+
+
+@pytest.mark.parametrize("level", [None, 300])
+@pytest.mark.parametrize(
+    ("kind", "bound"),
+    [("fd", 4), ("fd", 20), ("fd", 50), ("fd", 110), ("fd", 250), ("connection", 60), ("thread", 30), ("process", 30)],
+)
+def test_a_pool_that_becomes_full_is_no_leak(
+    kind: str, bound: int, level: int | None, makers: Makers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Clock(monkeypatch)
+    verdict = fill(makers[kind], bound, Budget(RESOURCE.get(kind, kind), level), min_time=3)
+    assert verdict.outcome == "ok"
+    assert verdict.level >= bound - 3
+
+
+@pytest.mark.parametrize(("kind", "most"), [("fd", 300), ("connection", 300), ("thread", 300), ("process", 75)])
+def test_a_pool_without_a_bound_is_a_leak(
+    kind: str,
+    most: int,
+    makers: Makers,
+    monkeypatch: pytest.MonkeyPatch,
+    impatient: None,  # noqa: ARG001
+) -> None:
+    Clock(monkeypatch)
+    verdict = fill(makers[kind], math.inf, Budget(RESOURCE.get(kind, kind)), min_time=3)
+    assert (verdict.outcome, verdict.slope) == ("leak", 1.0)
+    assert verdict.iterations <= most
+
+
+def test_handles_are_no_pool_once_they_take_a_quarter_of_what_is_left_of_the_limit(
+    makers: Makers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Clock(monkeypatch)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 200, hard))
+    try:
+        assert fill(makers["fd"], math.inf, Budget("fd"), min_time=3).iterations < 80
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_expensive_test_does_not_wait_for_a_pool(makers: Makers, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    with ExitStack() as kept:
+
+        def work() -> None:
+            clock.take(0.3)
+            kept.callback(makers["fd"]())
+
+        verdict = verdict_on(work, Budget("fd"), min_time=3)
+    assert (verdict.outcome, verdict.iterations) == ("leak", 17)
+
+
+def test_growth_within_an_explicit_level_is_judged_once_the_level_is_passed(
+    makers: Makers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Clock(monkeypatch)
+    verdict = fill(makers["fd"], math.inf, Budget("fd", 60))
+    assert (verdict.outcome, verdict.slope) == ("leak", 1.0)
+    assert 60 < verdict.iterations < 100
+
+
+def test_growth_within_an_explicit_level_at_the_end_says_what_would_decide(
+    makers: Makers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    with ExitStack() as kept:
+
+        def work() -> None:
+            clock.take(0.1)
+            kept.callback(makers["fd"]())
+
+        verdict = verdict_on(work, Budget("fd", 60), max_time=4)
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason == "grew +1.0/iter over 36 iterations, within the level of 60"
+    assert verdict.advice.startswith("an iteration took 0.11 s: allow time for about 85, --leakcheck-max-time=")
+
+
+def test_memory_that_handles_of_a_pool_own_waits_with_them(makers: Makers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At this rate the memory alone would be called a leak after 17 iterations."""
+    Clock(monkeypatch)
+    kept = []
+    with ExitStack() as handles:
+
+        def work() -> None:
+            if len(kept) < 40:
+                kept.append(bytearray(2 << 20))
+                handles.callback(makers["fd"]())
+
+        for judged in ([Budget("fd"), Budget("heap")], [Budget("heap")]):
+            kept.clear()
+            outcomes = {
+                one.resource: one.outcome for one in repeat(work, *judged, min_time=3, run_length=10**6).verdicts
+            }
+            assert outcomes["heap"] == ("ok" if len(judged) > 1 else "leak")
 
 
 def test_all_readings_are_recorded_with_witnesses_that_are_not_judged() -> None:
