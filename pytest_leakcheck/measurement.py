@@ -58,7 +58,7 @@ def measure(
             soon as the verdict is known.
         warmup: Number of calls before the start level of each resource is read, at least 1.
         max_time: Time limit for all calls together, in seconds; a call that has begun is not cut short.
-        min_time: Seconds that must pass before growth of memory counts as a leak, and before an undecided measurement
+        min_time: Seconds that must pass before growth counts as a leak, and before an undecided measurement
             of cheap calls ends; used only if `iterations` is 0.
         levels: How far each resource may be above its start level; None limits only its growth. Without levels, the
             growth of all resources that are judged by default is judged.

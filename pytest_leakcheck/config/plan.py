@@ -30,15 +30,15 @@ class Effort:
     """The iterations and the time spent on one test; values out of range or of the wrong type raise `InputError`.
 
     Attributes:
-        iterations: The number of judged iterations; a red verdict ends the test earlier. With 0, the test ends as soon
+        iterations: The number of judged iterations. With 0, the test ends as soon
             as the verdict is known. An undecided test then ends after `ADAPTIVE` iterations or `min_time`, whichever is
             later, but after `LONGEST` iterations at most.
         warmup: The number of iterations before the start level is read, at least 1.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
         run_length: Iterations of the production run that the test represents; slow growth is judged over that number.
-        min_time: With 0 `iterations`, seconds before growth of memory counts as a leak and before an undecided test
-            ends: a cache with hand-written eviction may become full, or a rare leak occur again. A test that retains
-            much memory does not wait.
+        min_time: With 0 `iterations`, seconds before growth counts as a leak and before an undecided test ends: a pool or
+            a cache with hand-written eviction may become full, or a rare leak occur again. A test that retains much does
+            not wait.
         time_without_timeout: What `max_time` was before a shorter timeout of pytest-timeout reduced it; 0 if none did.
         in_script: Whether a script has set these values, so that no option of pytest changes them.
     """

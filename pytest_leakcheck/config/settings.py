@@ -208,8 +208,8 @@ class Settings:
     min_time: float = _option(
         "min-time S",
         MIN_TIME,
-        "Seconds that must pass before growth of memory is reported as a leak. An undecided test whose iterations "
-        "are cheap runs at least this long.",
+        "Seconds that must pass before growth is reported as a leak, because a pool or a cache may become full. An "
+        "undecided test whose iterations are cheap runs at least this long.",
     )
     isolate: bool = _option(
         "isolate",

@@ -420,7 +420,7 @@ def _explain_undecided(case: _Case) -> Verdict | None:
             reason += f"; +{case.amount(case.level)} so far"
     elif 0 < grown.slope < grown.earlier / 2:
         rates = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
-        reason = f"still growing, ever more slowly: {rates}; about {n} more iterations would decide it"
+        reason = f"still growing, ever more slowly: {rates}"
     else:
         moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
         reason = f"{moves}, {case.rate(grown.slope)} overall"
@@ -429,15 +429,13 @@ def _explain_undecided(case: _Case) -> Verdict | None:
 
 def _advise_more(case: _Case) -> str:
     needed = case.profile.clean if case.n < case.profile.clean else max(2 * case.n, case.horizon)
-    more = "more"
     if case.is_within_level and case.grown.state == "growing":
         needed = ceil(max(case.n, _LEVEL_MARGIN * (case.budget.level or 0) / case.grown.slope)) + FIRST_LOOK
-        more = f"about {needed}"
     seconds = case.context.seconds
     if not seconds and case.context.effort.in_script:
-        return f"{more} iterations would decide it: iterations=, max_time="
+        return f"about {needed} iterations would decide it: iterations=, max_time="
     if not seconds:
-        return f"{more} iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
+        return f"about {needed} iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
     setting = case.context.effort.advise_time(_TIME_MARGIN * (needed + 3) * seconds)
     return f"an iteration took {seconds:.2g} s: allow time for about {needed}, {setting}"
 

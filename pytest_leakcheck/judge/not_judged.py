@@ -67,6 +67,21 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
     )
 
 
+def did_not_recur(verdict: Verdict) -> Verdict:
+    """Return the ``inconclusive`` verdict in place of a leak that did not recur while its cause was searched for."""
+    reason = f"{verdict.reason}, but it did not recur while traced: it depends on time, or has ended"
+    return replace(
+        verdict, outcome="inconclusive", reason=reason, advice="more time would decide it: --leakcheck-max-time"
+    )
+
+
+def judged_again(verdict: Verdict, withdrawn: Verdict) -> Verdict:
+    """Add the leak that was withdrawn, because it did not recur, to the verdict on the series that followed."""
+    if verdict.outcome == "ok":
+        return verdict.adding(f"grew at first, and stopped after {withdrawn.iterations} iterations")
+    return did_not_recur(withdrawn) if verdict.outcome == "inconclusive" else verdict
+
+
 def measurement_failed(resource: str, reason: str, *, explicit: bool) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that an error of the plugin kept from being measured."""
     advice = "if the test does not replace or close what the plugin uses, please report this"

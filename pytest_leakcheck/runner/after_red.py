@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pytest_leakcheck.attribution.live_handles import (
     Identities,
@@ -23,8 +23,22 @@ from pytest_leakcheck.runner.sampler import Sampler
 class Diagnosis:
     """The phase that finds the cause of a red verdict; `culprit` is None until the search has ended."""
 
-    def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
-        """Prepare a search that begins no iteration after `deadline` (``clock.monotonic``)."""
+    def __init__(  # noqa: PLR0913 - the state of the phase before
+        self,
+        run: MeasurementRun,
+        sampler: Sampler,
+        red: Verdict,
+        start: Identities,
+        deadline: float,
+        *,
+        judge_again: Callable[[], Phase | None],
+    ) -> None:
+        """Prepare a search that begins no iteration after `deadline` (``clock.monotonic``).
+
+        If a leak does not recur in it, `judge_again` discards the verdict and returns the phase that follows; None if
+        the verdict stands.
+        """
+        self._judge_again = judge_again
         self._sampler, self.red, self._start = sampler, red, start
         self.culprit: Culprit | None = None
         self.wants_more = True
@@ -42,8 +56,12 @@ class Diagnosis:
     def begin(self) -> Phase:
         """Prepare the next iteration of the search, if it wants another."""
         self.wants_more = self._search.iteration_done()
-        if not self.wants_more:
-            self.end()
+        if self.wants_more:
+            return self
+        if self.red.outcome == "leak" and not self._search.recurred and (following := self._judge_again()) is not None:
+            self._search.end(())
+            return following
+        self.end()
         return self
 
     def iteration_done(self) -> Phase:

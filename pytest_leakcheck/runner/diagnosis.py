@@ -41,7 +41,7 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     follow,
     trace_allocations,
 )
-from pytest_leakcheck.judge.growth import growth, middle
+from pytest_leakcheck.judge.growth import MISS, growth, middle
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.verdict import Verdict
@@ -60,6 +60,8 @@ _SECONDS_PER_OBJECT: Final = 2e-6
 _MIN_FREQUENT_RATIO: Final = 0.5
 # and if its objects hold at least this share of retained bytes.
 _MIN_BYTES_SHARE: Final = 0.1
+# A leak recurs in the search if the resource grows by at least this share of what was expected.
+_MIN_RECURRING_RATIO: Final = 0.5
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
 _OWN_PACKAGE: Final = "pytest_leakcheck"
@@ -71,7 +73,8 @@ class CauseSearch:
     """The search for the cause of a red verdict.
 
     Call `iteration_done` once before the first iteration and after each one, as long as it returns True. For memory and
-    objects, `kinds` has the kinds of objects that were created during the search and still exist.
+    objects, `kinds` has the kinds of objects that were created during the search and still exist. `recurred` is False if
+    the resource hardly grew in the iterations of the search, although enough of them ran to show it.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class CauseSearch:
         self._made = Made()
         self._kept = Made()
         self.kinds: tuple[Held, ...] = ()
+        self.recurred = True
         self._why: dict[str, str] = {}
         self._steps = self._investigate()
 
@@ -157,7 +161,13 @@ class CauseSearch:
             # On a busy machine the count alone may take longer than the time that is left.
             self._schedule.postpone(clock.monotonic() - began)
         gc.freeze()
+        read = self._sampler.instruments.counter(self._verdict.resource)
+        self._collect()
+        first = read()
         made = yield from self._find_site()
+        self._collect()
+        rises = min(1.0, self._rate) * self._schedule.used
+        self.recurred = rises < MISS or read() - first >= _MIN_RECURRING_RATIO * slope * self._schedule.used
         self._made = made
         self._why["site"] = made.why
         if self._verdict.outcome == "unclosed":

@@ -63,6 +63,11 @@ class Clock:
         self.out_of_time = now + seconds > self.deadline
         self._last_ended = now
 
+    def resume(self) -> None:
+        """Continue after work that was no iteration."""
+        self._last_ended = clock.monotonic()
+        self.out_of_time = self._last_ended >= self.deadline
+
     @property
     def seconds(self) -> float:
         """Seconds since the repetition began."""

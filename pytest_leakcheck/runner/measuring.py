@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from pytest_leakcheck.attribution.live_handles import take_identities
 from pytest_leakcheck.judge.growth import looks
+from pytest_leakcheck.judge.not_judged import did_not_recur, judged_again
 from pytest_leakcheck.judge.screening import (
     ITERATIONS,
     MIDDLE,
@@ -18,7 +19,7 @@ from pytest_leakcheck.judge.screening import (
 )
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.verdict import RED
+from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.known_caches import KnownCaches
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
@@ -41,6 +42,8 @@ class Measuring:
         self._sampler = sampler
         self._judge = ResourceJudge(run, sampler)
         self._caches = caches
+        # The leak that was withdrawn because it did not recur.
+        self._ended: Verdict | None = None
         self.wants_more = True
 
     def start(self) -> Phase:
@@ -168,6 +171,8 @@ class Measuring:
                 # If the user has set the number of iterations, an `ok` and its floor (the smallest leak that would have
                 # shown) are based on all of them.
                 continue
+            if self._ended is not None and self._ended.resource == name:
+                decision = judged_again(decision, self._ended)
             run.verdicts[name] = decision
             if decision.outcome in RED:
                 return False
@@ -191,7 +196,22 @@ class Measuring:
         run.progress.report(self._sampler.samples, run.plan.budgets, run.verdicts, "naming")
         # A test that has used all of its time gets a little more.
         deadline = max(run.clock.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
-        return Diagnosis(run, self._sampler, red, self._identities, deadline).begin()
+        return Diagnosis(run, self._sampler, red, self._identities, deadline, judge_again=self._judge_again).begin()
+
+    def _judge_again(self) -> Phase | None:
+        """Withdraw a leak that did not recur in the search: it has ended, or depends on time. Do so at most once."""
+        run, red = self._run, self._run.red
+        if red is None or self._ended is not None or run.ceiling.in_force:
+            return None
+        self._ended = red
+        run.clock.resume()
+        if run.clock.out_of_time:
+            run.verdicts[red.resource] = did_not_recur(red)
+            self.wants_more = False
+            return self
+        run.verdicts.clear()
+        self._sampler.refreeze()
+        return self.start()
 
 
 def collect_earlier_garbage(sampler: Sampler) -> None:

@@ -62,7 +62,7 @@ class ResourceJudge:
         self._waiting.discard(name)
         if suspicion is None:
             return None
-        if not final and self._may_end_by_itself(suspicion, context):
+        if not final and self._may_end_by_itself(budget, suspicion, context):
             if suspicion.traits.is_pooled:
                 self._waiting.add(name)
             return None
@@ -112,7 +112,7 @@ class ResourceJudge:
         samples = self._sampler.samples
         return any(samples.has(name) and samples.above_start(name) > _MAX_WAITING_BYTES for name in _MEMORY_BYTES)
 
-    def _may_end_by_itself(self, suspicion: Verdict, context: Context) -> bool:
+    def _may_end_by_itself(self, budget: Budget, suspicion: Verdict, context: Context) -> bool:
         """Return whether more iterations, while cheap, may show that growth ends: a pool or a cache that is filling.
 
         A number of iterations that the user has set is run to its end, as long as the growth is harmless.
@@ -124,7 +124,8 @@ class ResourceJudge:
             return True
         if not resource.is_pooled and context.is_fatal(suspicion.slope) and not self._waiting:
             return False
-        if resource.scarce and not (resource.is_pooled and n < _POOL_ITERATIONS):
+        if resource.scarce and not (resource.is_pooled and budget.level is None and n < _POOL_ITERATIONS):
+            # A level that the user allows has been passed.
             return False
         return self._run.clock.seconds < min(effort.min_time, effort.max_time)
 

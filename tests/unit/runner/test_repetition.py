@@ -9,13 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, parse_budget
+from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.runner.repetition import Repetition
 from repeats import Owner, Work, descriptors, open_null, repeat, verdict_on
 
 pytestmark = [
@@ -272,3 +276,51 @@ def test_threads_that_were_waited_for_at_the_last_look_do_not_cost_the_verdict(m
     readers.sleep(0)
     (verdict,) = result.verdicts
     assert verdict.outcome in ("ok", "inconclusive")
+
+
+# A leak that does not recur while its cause is searched for.
+
+
+def judge_twice(work: Callable[[Repetition], object], **effort: Any) -> Result:
+    plan = Plan("test_a.py::test_b", (Budget("fd"),), Effort(min_time=0, **effort))
+    repetition = Repetition(plan)
+    repetition.begin()
+    work(repetition)
+    while repetition.iteration_done():
+        work(repetition)
+    return repetition.end()
+
+
+def test_growth_that_has_ended_when_its_cause_is_searched_for_is_no_leak() -> None:
+    with descriptors() as kept:
+        result = judge_twice(lambda _: kept.append(open_null()) if len(kept) < 21 else None)
+    (verdict,) = result.verdicts
+    assert (verdict.outcome, verdict.level) == ("ok", 0)
+    assert verdict.reason == "grew at first, and stopped after 17 iterations"
+    assert result.culprit is None
+
+
+def test_growth_that_tracing_prevents_is_a_leak_once_it_recurs() -> None:
+    with descriptors() as kept:
+        result = judge_twice(lambda one: None if one.searched else kept.append(open_null()))
+    (verdict,) = result.verdicts
+    assert (verdict.outcome, verdict.slope) == ("leak", 1.0)
+    assert len(kept) == 2 * 17 + 3
+
+
+def test_a_leak_that_did_not_recur_when_time_was_up_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(clock, "monotonic", lambda: now)
+
+    def work(one: Repetition) -> None:
+        nonlocal now
+        now += 0.1
+        if not one.searched:
+            kept.append(open_null())
+
+    with descriptors() as kept:
+        (verdict,) = judge_twice(work, max_time=2.7).verdicts
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason == (
+        "+1.0/iter sustained over 17 iterations, but it did not recur while traced: it depends on time, or has ended"
+    )

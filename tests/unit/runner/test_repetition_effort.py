@@ -217,7 +217,7 @@ def test_handles_are_no_pool_once_they_take_a_quarter_of_what_is_left_of_the_lim
 ) -> None:
     Clock(monkeypatch)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 200, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 200, hard))
     try:
         assert fill(makers["fd"], math.inf, Budget("fd"), min_time=3).iterations < 80
     finally:
@@ -264,7 +264,7 @@ def test_growth_within_an_explicit_level_at_the_end_says_what_would_decide(
 def test_memory_that_handles_of_a_pool_own_waits_with_them(makers: Makers, monkeypatch: pytest.MonkeyPatch) -> None:
     """At this rate the memory alone would be called a leak after 17 iterations."""
     Clock(monkeypatch)
-    kept = []
+    kept: list[bytearray] = []
     with ExitStack() as handles:
 
         def work() -> None:
