@@ -22,6 +22,7 @@ from typing import Any, Final
 from pytest_leakcheck.attribution.call_paths import plugin_files
 from pytest_leakcheck.attribution.handle_kinds import Things, pieces_of, things_of
 from pytest_leakcheck.attribution.heap.cycles import name_cycles, save_garbage
+from pytest_leakcheck.attribution.heap.evictions import find_eviction
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
@@ -99,6 +100,7 @@ class CauseSearch:
         self._kept = Made()
         self.kinds: tuple[Held, ...] = ()
         self.recurred = True
+        self._pool = ""
         self._why: dict[str, str] = {}
         self._steps = self._investigate()
 
@@ -133,7 +135,7 @@ class CauseSearch:
         otherwise = "the iterations ended during the search" if ended_early else "no time was left to search for it"
         unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
         found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
-        return replace(found, hint=hint_for(found, held))
+        return replace(found, hint=self._pool or hint_for(found, held))
 
     def _collect(self) -> None:
         # As at the end of each measured iteration: if the program has switched the collector off, garbage stays.
@@ -244,6 +246,10 @@ class CauseSearch:
             holders = search(
                 sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)
             )
+            if self._resource.is_pooled and holders.objects and (by := find_eviction(holders.objects[0])):
+                self._pool = (
+                    f"{by} removes entries from it: if that bounds it, set the bound as a budget, or more iterations"
+                )
             if self._resource.in_python:
                 self.kinds = self._retained_kinds(came, holders, growing)
             elif self._resource.exhausts == "device":

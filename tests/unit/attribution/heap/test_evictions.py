@@ -1,0 +1,64 @@
+"""The function that removes entries from a container."""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict, deque
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.attribution.heap.evictions import find_eviction
+
+CLASSES = """
+from collections import OrderedDict
+
+class Cache:
+    def __init__(self):
+        self.entries, self.others = OrderedDict(), []
+
+    def get(self, key):
+        self.entries.popitem(last=False)
+
+class Slotted:
+    __slots__ = ("entries",)
+
+    def __init__(self):
+        self.entries = {}
+
+    def drop(self, key):
+        del self.entries[key]
+
+class Own(OrderedDict):
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        self.popitem(last=False)
+
+POOL, LEFT = {}, []
+
+def take():
+    POOL.pop(1)
+"""
+
+
+@pytest.fixture
+def module() -> Any:
+    module = ModuleType("pool")
+    exec(CLASSES, vars(module))
+    gc.unfreeze()
+    return module
+
+
+def test_a_function_that_removes_entries_is_found_by_attribute_global_and_class(module: Any) -> None:
+    cache, slotted = module.Cache(), module.Slotted()
+    assert find_eviction(cache.entries) == "Cache.get()"
+    assert find_eviction(slotted.entries) == "Slotted.drop()"
+    assert find_eviction(module.Own()) == "Own.__setitem__()"
+    assert find_eviction(module.POOL) == "take()"
+
+
+def test_a_container_from_which_nothing_is_removed_has_none(module: Any) -> None:
+    cache = module.Cache()
+    assert find_eviction(cache.others) == find_eviction(module.LEFT) == ""
+    assert find_eviction(OrderedDict()) == find_eviction(deque([[]])) == ""
