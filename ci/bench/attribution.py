@@ -71,16 +71,18 @@ def read(case: Case, findings: Sequence[Mapping[str, Any]]) -> Answer:
         seen = f"{worst['resource']} {worst['verdict']} ({worst['reason']})" if worst else "no report"
         return Answer(case, "missed", "missed", seen, "", is_own=False)
     culprit = worst["culprit"]
-    line, site = "unresolved", culprit["unresolved"].get("site", "")
+    # The report leaves out what is empty.
+    unresolved, cycle_of = culprit["unresolved"] or {}, culprit["cycle"] or ()
+    line, site = "unresolved", unresolved.get("site", "")
     if worst["site"]:
         text = linecache.getline(worst["site"]["file"], worst["site"]["line"]).strip()
         line = "right" if any(part in text for part in case.line) else "wrong"
         site = f"{Path(worst['site']['file']).name}:{worst['site']['line']} {text}"
     elif not case.line:
         line = "right"
-    cycle = f"cycle of {', '.join(culprit['cycle'])}" if culprit["cycle"] else ""
+    cycle = f"cycle of {', '.join(cycle_of)}" if cycle_of else ""
     named = worst["owner"]["name"] if worst["owner"] else cycle
-    owner, held_by = "unresolved", culprit["unresolved"].get("owner", "")
+    owner, held_by = "unresolved", unresolved.get("owner", "")
     if named:
         owner, held_by = "right" if named.startswith(case.owner) else "wrong", named
     elif not case.owner:
@@ -90,9 +92,9 @@ def read(case: Case, findings: Sequence[Mapping[str, Any]]) -> Answer:
 
 def _names_own(finding: Mapping[str, Any]) -> bool:
     owner = finding["owner"] or {"name": "", "root": "", "steps": (), "holds": ""}
-    texts = [owner["name"], owner["root"], owner["holds"], *finding["culprit"]["cycle"]]
-    texts += [text for step in owner["steps"] for text in (step["holder"], step["via"])]
-    texts += [one["what"] for one in finding["held"]]
+    texts = [owner["name"], owner["root"] or "", owner["holds"] or "", *(finding["culprit"]["cycle"] or ())]
+    texts += [text for step in owner["steps"] or () for text in (step["holder"], step["via"])]
+    texts += [one["what"] for one in finding["held"] or ()]
     site = (finding["site"] or {"file": ""})["file"]
     return any(_OWN in text for text in texts) or f"/{_OWN}/" in site
 
