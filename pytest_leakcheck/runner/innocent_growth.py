@@ -6,8 +6,10 @@ start. Each has a case in ``tests/cases``, whose verdict changes without it (``c
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from math import inf
+from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.live_handles import Identities, new_handles, take_identities
@@ -45,6 +47,10 @@ _RETAINED_PER_TRACER: Final = {"memory": 1024, "objects": 8, "blocks": 16}
 _MIN_OTHER_THREADS_SHARE: Final = 0.05
 # Growth in bytes above which malloc's caches for threads are no explanation: the caches of 16 threads hold no more.
 _MAX_THREAD_CACHES_BYTES: Final = 4 << 20
+
+# What a `TemporaryDirectory` calls as it ends, and all calls of this kind that are due.
+_REMOVE: Final = TemporaryDirectory._cleanup  # type: ignore[attr-defined]
+_FINALIZERS: Final = weakref.finalize._registry  # type: ignore[attr-defined]
 
 Look: TypeAlias = Callable[[Sampler, Verdict, int], Hint | None]
 
@@ -85,6 +91,7 @@ class InnocentGrowth:
         yield self._look_at_emptied_caches
         yield self._look_at_tracers
         yield self._look_at_thread_caches
+        yield self._look_at_temporary_directories
         yield self._look_for_late_ends
         yield self._look_for_frozen_garbage
         yield self._look_in_background
@@ -144,6 +151,20 @@ class InnocentGrowth:
             f"other threads did {share:.0%} of the work, and malloc keeps freed blocks for each: uneven growth, "
             f"+{format_amount(gained, 'bytes')} so far; --leakcheck-isolate would decide it"
         )
+
+    def _look_at_temporary_directories(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+        """A `TemporaryDirectory` that exists removes most of the files when it ends; only a budget makes them a leak."""
+        folder = sampler.instruments.folders.get(suspicion.resource)
+        if folder is None or suspicion.explicit:
+            return None
+        new = dict.fromkeys(f"{folder.path}/{name}" for name in folder.names())
+        earlier = (path for path in _temporary_directories() if path not in new)
+        removed = {path: sum(one.startswith(f"{path}/") for one in new) for path in earlier}
+        if 2 * sum(removed.values()) <= len(new):
+            return None
+        found = max(removed, key=removed.__getitem__)
+        text = f"files in {found}, which is a TemporaryDirectory that removes them when it ends"
+        return Hint(text, advice=f"to have them judged, set a budget: {suspicion.resource}_budget()")
 
     def _look_for_late_ends(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """Resources end by themselves a little later."""
@@ -233,6 +254,12 @@ class _EmptiedCaches:
             # series continues as if the entries still existed.
             self._explained.add(name)
         return Hint("bounded cache still filling: one of the standard library that empties on request (re, linecache)")
+
+
+def _temporary_directories() -> list[str]:
+    """Return the paths of each `TemporaryDirectory` that has not ended, by what it has registered for its end."""
+    ending = (one.peek() for one in list(_FINALIZERS))
+    return [str(found[2][0]) for found in ending if found is not None and found[1] == _REMOVE]
 
 
 def _is_of_test(suspicion: Verdict) -> bool:

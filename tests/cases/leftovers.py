@@ -91,7 +91,32 @@ def database_removed() -> None:
     path.unlink()
 
 
+class Downloads:
+    """A folder of the module, which is removed with its object."""
+
+    folder: tempfile.TemporaryDirectory[str]
+
+    @classmethod
+    def begin(cls) -> None:
+        cls.folder = tempfile.TemporaryDirectory(prefix=PREFIX)
+
+    @classmethod
+    def end(cls) -> None:
+        cls.folder.cleanup()
+
+    @classmethod
+    def add(cls) -> None:
+        Path(cls.folder.name, unique("part")).touch()
+
+
 CASES = (
+    Case(
+        "temporary_directory_filled",
+        clean=Downloads.add,
+        setup=Downloads.begin,
+        teardown=Downloads.end,
+        doubt="its TemporaryDirectory removes the files; only a budget makes them a leak",
+    ),
     Case("folder_left", ("disk",), folder_left, folder_removed, teardown=remove_all, line=("tempfile.mkdtemp(",)),
     Case(
         "folder_left_on_error",
