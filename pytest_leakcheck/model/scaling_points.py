@@ -42,7 +42,7 @@ class Sizing:
     @property
     def of_processes(self) -> bool:
         """Whether each rank runs in a separate process."""
-        return self.engine in ("process", "gloo")
+        return self.engine not in ("", "thread")
 
     @property
     def ranks(self) -> int:

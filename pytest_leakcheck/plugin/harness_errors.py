@@ -17,6 +17,7 @@ from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.error_text import describe_error
 from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.probes.base import Unavailable
 
 _OURS: Final = str(Path(__file__).parents[1])
 _PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest, pluggy, pytest) if module.__file__)
@@ -28,6 +29,8 @@ def why_failed(error: Exception) -> str:
     Code of this package raised it, or called what did, and not by way of pytest. The cause may lie in the test, which
     may have closed our descriptors. Wrong use (`LeakcheckError`) does not count.
     """
+    if isinstance(error, Unavailable):
+        return str(error)
     file, line = next((one for one in reversed(_places_of(error)) if one[0].startswith((_OURS, *_PYTEST))), ("", 0))
     if isinstance(error, LeakcheckError) or not file.startswith(_OURS):
         raise error

@@ -30,35 +30,30 @@ class ItemProtocol:
             return None
         # Imported here, because most tests run in this process and need neither isolation nor psutil.
         if SWEEP in item.stash:
-            from pytest_leakcheck.plugin.scaling.scaled_item import run_sizes
+            from pytest_leakcheck.plugin.scaling.scaled_item import ScaledItem
 
-            run_sizes(item, nextitem, for_test(self._settings, item.nodeid))
-            return True
-        if (plan := self._plan_if_isolated(item)) is not None:
-            from pytest_leakcheck.plugin.isolation.isolated_item import run_alone
+            ScaledItem(item, for_test(self._settings, item.nodeid)).run(nextitem)
+        elif (plan := self._plan_if_isolated(item)) is not None:
+            from pytest_leakcheck.plugin.isolation.item_elsewhere import IsolatedItem
 
-            run_alone(item, nextitem, plan, self._settings)
-            return True
-        if PLAN in item.stash:
+            IsolatedItem(item, self._settings, plan).run(nextitem)
+        elif PLAN in item.stash:
             self._repeater.run_item(item, nextitem, item.stash[PLAN])
-            return True
-        return None
+        else:
+            return None
+        return True
 
     def _plan_if_isolated(self, item: pytest.Item) -> Plan | None:
         """Return the plan of an item that must run in a subprocess; None for others, and in a process for one test."""
         if PROCESS in item.config.stash:
             return None
-        plan = item.stash.get(PLAN, None) or self._plan_of_fixture(item)
+        plan = item.stash.get(PLAN, None)
+        if plan is None and "leakcheck" in getattr(item, "fixturenames", ()) and not item.stash.get(NOT_ASKED, ""):
+            settings = for_test(self._settings, item.nodeid)
+            # Provisional: its resource is named if the subprocess gives no verdict.
+            budgets, ceiling = (Budget(next(iter(RESOURCES))),), ceiling_of(item.iter_markers(), settings)
+            plan = plan_test(item.nodeid, budgets, effort_of(settings), ceiling=ceiling)
         return plan if plan is not None and plan.effort.isolate else None
-
-    def _plan_of_fixture(self, item: pytest.Item) -> Plan | None:
-        """Return a provisional plan, with the effort and the ceiling, for a test that uses the fixture; else None."""
-        if "leakcheck" not in getattr(item, "fixturenames", ()) or item.stash.get(NOT_ASKED, ""):
-            return None
-        settings = for_test(self._settings, item.nodeid)
-        # Its resource is named if the subprocess gives no verdict.
-        budgets = (Budget(next(iter(RESOURCES))),)
-        return plan_test(item.nodeid, budgets, effort_of(settings), ceiling=ceiling_of(item.iter_markers(), settings))
 
 
 class ItemState:

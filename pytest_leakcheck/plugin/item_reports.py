@@ -68,15 +68,6 @@ def warn(item: pytest.Item, warned: Iterable[Warned]) -> None:
         item.ihook.pytest_warning_recorded.call_historic(kwargs=recorded)
 
 
-def tear_down(item: pytest.Item, nextitem: pytest.Item | None, *, log: bool) -> None:
-    """Tear down fixtures that the next item does not need; log the report if it failed, or in any case with `log`."""
-    state = item.session._setupstate
-    call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
-    report = pytest.TestReport.from_item_and_call(item, call)
-    if log or report.failed:
-        item.ihook.pytest_runtest_logreport(report=report)
-
-
 def make_report(
     item: pytest.Item,
     finding: Finding,

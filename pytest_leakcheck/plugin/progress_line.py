@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Generator
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pytest
 
@@ -19,10 +19,6 @@ from pytest_leakcheck.report.progress_text import ItemProgress, SessionProgress,
 from pytest_leakcheck.report.transient_line import TransientLine
 from pytest_leakcheck.runner import progress
 from pytest_leakcheck.runner.progress import Progress, follow
-
-if TYPE_CHECKING:
-    # Not imported at run time, because only sessions that run tests in subprocesses need this module.
-    from pytest_leakcheck.runner.processes.supervisor import Board, Watch
 
 # Seconds. A test that took longer in the last session has a line from its beginning; a shorter session, no estimate.
 _SLOW: Final = 1.0
@@ -116,19 +112,12 @@ class ProgressLine(SessionLine):
     def pytest_enter_pdb(self) -> None:
         self._erase()
 
-    def watch(self, watch: Watch | None, *, repeats: bool) -> Watch:
-        """Return a function that calls `watch`, if any, and draws the line; with `repeats`, it shows the iteration."""
-
-        def look(pid: int, board: Board) -> None:
-            if watch is not None:
-                watch(pid, board)
-            now = clock.monotonic()
-            if now >= self._due:
-                self._due = now + progress.EVERY
-                details = f"separate process, {format_duration(now - self._began)}"
-                self._draw(str(board.iteration or "") if repeats else "", details)
-
-        return look
+    def look(self, step: str) -> None:
+        """Draw the line, if it is due, for a test in another process, which has reached this step."""
+        now = clock.monotonic()
+        if now >= self._due:
+            self._due = now + progress.EVERY
+            self._draw(step, f"separate process, {format_duration(now - self._began)}")
 
     def _follow(self, told: Progress) -> None:
         if told.state == "naming":

@@ -12,7 +12,6 @@ from collections.abc import Generator
 from dataclasses import replace
 
 import pytest
-from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
@@ -93,14 +92,11 @@ class Repeater:
                 with room_for_descriptors():
                     first_run = replay.with_finding(item, first_run, finding, item.stash[REPEATED])
         Timer(item).start_last()
-        if first_run is not None:
-            replay.log(item, nextitem, first_run)
-        else:
+        if first_run is None:
             examples.fix()
             AllureResults(item.config).forget_run()
-            with room_for_descriptors():
-                runtestprotocol(item, nextitem=nextitem)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        with room_for_descriptors():
+            replay.end(item, nextitem, first_run or [])
 
     def _conclude(self, item: pytest.Item, result: Result) -> Finding:
         """Return the finding on a test; it is inconclusive if that fails."""

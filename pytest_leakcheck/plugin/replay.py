@@ -1,7 +1,7 @@
-"""Log the first iteration of a test, which ran without logging, as the only run of the test.
+"""End a measured test: log the reports of a run that is over as the only ones, or else run it once more, logged.
 
-That is so if it fails or skips, as in plain pytest, or a later iteration fails for another reason than a leak. If
-pytest-rerunfailures is to re-run the test, the first iteration counts as its first attempt.
+The first iteration is the only run if it fails or skips, as in plain pytest, or a later iteration fails for another
+reason than a leak. If pytest-rerunfailures is to re-run the test, the first iteration counts as its first attempt.
 """
 
 from __future__ import annotations
@@ -11,28 +11,39 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin.item_reports import attach, leak_error
 from pytest_leakcheck.plugin.stash import PROCESS
 
 
-def log(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
-    """Tear down the fixtures that the next item does not need, and log the reports of the test."""
+def end(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
+    """Log the reports of a run that is over, or run the item if there are none; then the end of the item."""
+    if reports:
+        _tear_down(item, nextitem, reports)
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+    else:
+        runtestprotocol(item, nextitem=nextitem)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def _tear_down(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
+    """Tear down the fixtures that the next item does not need, and tell in the report of the tear-down what came of it."""
     state = item.session._setupstate
     captured = len(item._report_sections)
     capture = item.config.pluginmanager.getplugin("capturemanager")
     with capture.item_capture("teardown", item) if capture is not None else contextlib.nullcontext():
         call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
     sections = [(f"Captured {key} {when}", text) for when, key, text in item._report_sections[captured:]]
-    if call.excinfo is not None and not reports[-1].failed:
+    if reports[-1].when == "teardown":
         sections = reports[-1].sections + sections
-        reports[-1] = _make_report(item, call)
-        reports[-1].sections = sections
+        if call.excinfo is not None and not reports[-1].failed:
+            reports[-1] = _make_report(item, call)
     else:
-        reports[-1].sections += sections
-    for report in reports:
-        item.ihook.pytest_runtest_logreport(report=report)
+        reports.append(_make_report(item, call))
+    reports[-1].sections = sections
 
 
 def with_finding(

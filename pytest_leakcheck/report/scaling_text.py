@@ -110,7 +110,7 @@ def _describe_method(scaled: Scaled, resources: set[str]) -> str:
     }[scaled.engine]
     parts = [f"the test's body, in {where}"]
     if RESIDENT in resources:
-        ranks = scaled.engine in ("process", "gloo")
+        ranks = scaled.engine not in ("", "thread")
         children = "child processes of ranks not included" if ranks else "child processes read from outside"
         parts.append(f"memory read between calls and from the kernel's high-water mark, {children}")
     if resources - {RESIDENT}:

@@ -10,13 +10,13 @@ pytestmark = pytest.mark.laboratory
 
 # The child process of an isolated test gets ample time to start, and then 1 s for each iteration.
 IMPATIENT = """
-    from pytest_leakcheck.plugin.isolation import isolated_item
-    from pytest_leakcheck.runner.processes.supervisor import Patience
+    from dataclasses import replace
+    from pytest_leakcheck.runner.processes import supervisor
 
-    def send(item, patience, watch, send=isolated_item.send):
-        return send(item, Patience(600.0, 1.0), watch=watch)
+    def run(start, folder, watch, run=supervisor.run):
+        return run(replace(start, start_up=600.0, step=1.0), folder, watch)
 
-    isolated_item.send = send
+    supervisor.run = run
 """
 # Ten years ahead: what was left in the temporary folder a second ago then looks old.
 FREEZEGUN = """

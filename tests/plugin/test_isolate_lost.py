@@ -78,7 +78,7 @@ HANGS = """
             pathlib.Path("pids").write_text(f"{{os.getpid()}} {{child.pid}}")
             {act}
 """
-SHORT = "from pytest_leakcheck.plugin.isolation import isolated_item\nisolated_item.START_UP = 4.0\n"
+SHORT = "from pytest_leakcheck.plugin.isolation import engines\nengines.START_UP = 4.0\n"
 
 
 @pytest.mark.laboratory

@@ -157,7 +157,7 @@ OTHER_MEANINGS = {
     ("attribution/object_inspection.py", "mmap"),
     ("attribution/heap/reference_text.py", "thread"),
     ("config/scaling_marker.py", "thread"),
-    ("plugin/isolation/dispatch.py", "task"),
+    ("plugin/isolation/engines.py", "process"),
     ("plugin/isolation/metered_run.py", "thread"),
     ("plugin/progress_line.py", "fd"),
     ("plugin/scaling/scaled_item.py", "thread"),

@@ -1,6 +1,6 @@
 """Run one item in a child process, and send its reports to the session.
 
-`dispatch` starts the process; ``-p`` loads this module in it. The process parses the session's command line again, so
+`engines` starts the process; ``-p`` loads this module in it. The process parses the session's command line again, so
 it has the same plugins, conftests, configuration and options. Then this module overrides the options that only the
 session may use.
 """
@@ -63,8 +63,8 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     sizing = task.sizing
     supervisor.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
     rank = int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
-    # SIGTERM ends a process that hangs. Standard error is duplicated before pytest captures it.
-    stack = supervisor.stack_of(Path(task.folder), rank).open("w") if sizing else os.fdopen(os.dup(2), "w")
+    # SIGTERM ends a process that hangs.
+    stack = supervisor.file_of(Path(task.folder), "stack", rank).open("w")
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
     # Each rank needs its own `basetemp`, because pytest empties that folder before using it.
     own = f"-{rank}" if sizing is not None and sizing.of_processes else ""
@@ -98,9 +98,9 @@ class Child:
         self._task = task
         self.reports = task.reports
         self._origin = Origin()
-        self._reports = AppendedFile(supervisor.reports_of(Path(task.folder), rank))
+        self._reports = AppendedFile(supervisor.file_of(Path(task.folder), "messages", rank))
         self._reports.begin()
-        self.board = supervisor.Board(supervisor.board_of(Path(task.folder)), rank)
+        self.board = supervisor.Board(supervisor.file_of(Path(task.folder), "board"), rank)
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:

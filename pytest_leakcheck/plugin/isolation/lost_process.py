@@ -19,8 +19,11 @@ class Loss:
     sections: tuple[tuple[str, str], ...]
 
 
-def explain_loss(answer: Answer, effort: Effort, at: str = "") -> Loss:
-    """Explain why a process gave no verdict or recording; `at` is the size of an axis, or empty for a repeated test."""
+def explain_loss(answer: Answer, effort: Effort, at: str = "", under: str = "") -> Loss:
+    """Explain why a process gave no verdict or recording.
+
+    `at` is the size of an axis, or empty for a repeated test. `under` are its limits as words, or empty if it has none.
+    """
     ended = answer.ended
     output = "\n".join(sent.not_collected for sent in answer.messages if sent.not_collected)
     if output:
@@ -33,7 +36,8 @@ def explain_loss(answer: Answer, effort: Effort, at: str = "") -> Loss:
             "give its parameters fixed ids, or measure it without isolate"
         )
     else:
-        reason, output = _explain_end(answer, at, effort.max_time) if at else ended.reason, ended.said.strip()
+        reason = _explain_end(answer, at, effort.max_time) if at else ended.reason + under
+        output = ended.said.strip()
         advice = "the last output of the process is below; run the test on its own to see more"
         if ended.hung:
             advice = f"fix the call that hangs, or raise the limit: {effort.advise_time(4 * effort.max_time)}"

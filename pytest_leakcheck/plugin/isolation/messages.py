@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 from pytest_leakcheck.model.culprit import Culprit
@@ -44,13 +44,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A warning that the test raised.
-
-    Attributes:
-        text: The message; the arguments of a warning may be of any type, so only their text is sent.
-        category: The module and the qualified name of the class.
-        location: The file, the line and the function that pytest names; None if it names none.
-    """
+    """A warning of the test: its text, because its arguments may be of any type, and the module and name of its class."""
 
     text: str
     category: tuple[str, str]
@@ -115,15 +109,16 @@ class Answer:
 
     Attributes:
         messages: What each process has sent, by rank (its number among the processes that run the test together).
-        stacks: The stacks of the processes, by rank, if the item ran only once to measure its peaks and they had to be
-            ended; else empty.
+        stacks: The stack of each process that had to be ended, by rank; empty for the others.
         failures: The exit status of each rank that failed, as its launcher saw it.
+        children: The peak memory of child processes, in bytes; 0 if it was not observed.
     """
 
     ended: supervisor.Ended
     messages: tuple[Messages, ...]
-    stacks: tuple[str, ...] = ()
-    failures: Mapping[int, int] = field(default_factory=dict)
+    stacks: tuple[str, ...]
+    failures: Mapping[int, int]
+    children: int
 
     @property
     def silent_ranks(self) -> list[int]:

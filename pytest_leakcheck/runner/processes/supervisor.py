@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Literal
 
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.libc import load_libc
@@ -65,14 +65,6 @@ class Ended:
         if self.hung:
             return f"hung: no verdict after {self.seconds:.0f} s; killed {where}"
         return f"{describe_exit(self.status)} {where}"
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """Seconds without progress before a child is ended: until all ranks have begun, and from one step to the next."""
-
-    start_up: float
-    step: float
 
 
 def describe_exit(status: int) -> str:
@@ -150,28 +142,28 @@ def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How to start a child process; each of its `ranks` has a part of the board, which it maps from `board_of`.
+    """How to start a child process; each of its `ranks` has a part of the board.
 
-    With `show`, the program writes to the standard output of this process, otherwise to `Ended.said`.
+    It is ended after so many seconds without progress: `start_up` until all ranks have begun, then `step` from one step
+    to the next. With `show`, it writes to the standard output of this process, otherwise to `Ended.said`.
     """
 
     command: Sequence[str]
     cwd: Path
     environment: Mapping[str, str]
+    start_up: float
+    step: float
     show: bool = False
     ranks: int = 1
 
 
-# Called repeatedly while the child process lives, with its pid and the board.
-Watch: TypeAlias = Callable[[int, Board], None]
-
-
-def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = None) -> Ended:
+def run(start: Start, folder: Path, watch: Callable[[int, Board], None]) -> Ended:
     """Run a command until it exits, or kill it once it stalls. Either way, all processes of its group are killed.
 
-    `folder` gets the files ``board`` and ``said``; all other names in it are free for the caller.
+    `folder` gets the files ``board-0`` and ``said``; all other names in it are free for the caller. This process calls
+    `watch` repeatedly meanwhile, with the pid and the board.
     """
-    path = board_of(folder)
+    path = file_of(folder, "board")
     path.write_bytes(bytes(Board.SIZE * start.ranks))
     board = Board(path)
     began = clock.monotonic()
@@ -188,7 +180,7 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
                 start_new_session=True,
             )
             try:
-                hung = not _wait(process, board, patience, watch)
+                hung = not _wait(process, board, start, watch)
             finally:
                 end_tree(process, grace=_TERMINATE_SECONDS, group=True)
             return Ended(
@@ -205,19 +197,9 @@ def run(start: Start, folder: Path, patience: Patience, watch: Watch | None = No
         board.close()
 
 
-def board_of(folder: Path) -> Path:
-    """Return the path of a run's board."""
-    return folder / "board"
-
-
-def reports_of(folder: Path, rank: int) -> Path:
-    """Return the path of the file that a rank writes its reports to."""
-    return folder / f"reports-{rank}"
-
-
-def stack_of(folder: Path, rank: int) -> Path:
-    """Return the path of the file that a rank writes its stack to when it is ended from outside."""
-    return folder / f"stack-{rank}"
+def file_of(folder: Path, what: Literal["board", "messages", "stack"], rank: int = 0) -> Path:
+    """Return the path of the board of all ranks, or of what one rank writes: messages, and its stack when it is ended."""
+    return folder / f"{what}-{rank}"
 
 
 def excerpt(text: str) -> str:
@@ -227,19 +209,16 @@ def excerpt(text: str) -> str:
     )
 
 
-def _wait(process: subprocess.Popen[bytes], board: Board, patience: Patience, watch: Watch | None) -> bool:
+def _wait(process: subprocess.Popen[bytes], board: Board, start: Start, watch: Callable[[int, Board], None]) -> bool:
     """Wait until the process has ended or stalls; return False if it must be ended before it has finished."""
     seen, since = (0, False), clock.monotonic()
     while not has_ended(process):
         now, found = clock.monotonic(), (board.steps, board.finished)
         if found != seen:
             seen, since = found, now
-        elif now - since > (
-            _EXIT_SECONDS if board.finished else patience.step if board.all_begun else patience.start_up
-        ):
+        elif now - since > (_EXIT_SECONDS if board.finished else start.step if board.all_begun else start.start_up):
             return board.finished
-        if watch is not None:
-            watch(process.pid, board)
+        watch(process.pid, board)
         clock.sleep(_POLL_SECONDS)
     return True
 

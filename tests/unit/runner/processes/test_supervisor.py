@@ -12,7 +12,6 @@ import pytest
 from processes_left import left_over
 from pytest_leakcheck.runner.processes.supervisor import (
     Ended,
-    Patience,
     Start,
     excerpt,
     quiet_environment,
@@ -25,15 +24,15 @@ pytestmark = pytest.mark.skipif(bool(unsupported()), reason=unsupported())
 BEGIN = """
     import os, signal, subprocess, sys, time
     from pathlib import Path
-    from pytest_leakcheck.runner.processes.supervisor import Board, board_of
-    board = Board(board_of(Path(sys.argv[1])))
+    from pytest_leakcheck.runner.processes.supervisor import Board, file_of
+    board = Board(file_of(Path(sys.argv[1]), "board"))
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
 """
 
 
 def ran(folder: Path, program: str, patience: float = 30.0) -> Ended:
     command = [sys.executable, "-c", textwrap.dedent(BEGIN) + program, str(folder)]
-    return run(Start(command, folder, os.environ), folder, Patience(patience, patience))
+    return run(Start(command, folder, os.environ, patience, patience), folder, lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +60,7 @@ def test_one_that_ends(tmp_path: Path) -> None:
 
 
 def test_one_that_cannot_be_started(tmp_path: Path) -> None:
-    ended = run(Start(["/no/such/program"], tmp_path, os.environ), tmp_path, Patience(1.0, 1.0))
+    ended = run(Start(["/no/such/program"], tmp_path, os.environ, 1.0, 1.0), tmp_path, lambda *_: None)
     assert ended.reason == "could not be started: No such file or directory"
 
 

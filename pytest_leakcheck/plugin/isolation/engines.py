@@ -1,0 +1,201 @@
+"""Run an item in other processes, each of which loads `child_session`, and return what they have sent.
+
+An engine is a class with one method, `run`, which returns an `Answer`; what follows does not depend on the engine.
+`Subprocess` starts one process. Another engine overrides `run`, as `World` does, and is entered in `WORLDS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from pytest_leakcheck.config.plan import Effort
+from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.resources import RESIDENT
+from pytest_leakcheck.model.scaling_points import Sizing
+from pytest_leakcheck.plugin import timeout, xdist
+from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
+from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_lines
+from pytest_leakcheck.plugin.rerun_command import plain_node_id
+from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
+from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.folders import PRIVATE_PREFIX
+from pytest_leakcheck.runner.processes import supervisor
+from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
+from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
+
+# Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
+START_UP: Final = 60.0
+# The name of the lock file and of the xdist group that keep xdist workers from running worlds at the same time, because
+# their processes would starve each other.
+WORLD_GROUP: Final = "leakcheck-worlds"
+
+# It sets `sys.path` first, so that the child process imports the same modules as this process.
+_CHILD_PROGRAM: Final = """\
+import sys
+sys.path[:] = [path for path in sys.path if path]
+import json, os
+with open(sys.argv[1], encoding="utf-8") as file:
+    start = json.load(file)
+sys.path[:], sys.argv[:] = start["path"], start["argv"]
+if start["world"] and "RANK" not in os.environ:
+    from pytest_leakcheck.runner.processes.ranks import launch
+    sys.exit(launch(*start["world"]))
+import pytest
+sys.exit(pytest.main(start["options"] + start["arguments"]))
+"""
+
+
+class Subprocess:
+    """Runs an item in a separate process; `iteration` is the one that the process has reached, 0 before the first."""
+
+    def __init__(self, item: pytest.Item, effort: Effort) -> None:
+        self._item, self._effort = item, effort
+        self.iteration = 0
+
+    def run(self, sizing: Sizing | None = None) -> Answer:
+        """Run the item until the process ends, or kill the process if it makes no progress.
+
+        With `sizing`, measure the peaks in one run; None repeats the item.
+
+        Raises:
+            Unavailable: This system cannot start what the engine needs.
+            OSError: The process cannot write what it found.
+        """
+        if why_not := supervisor.unsupported():
+            raise Unavailable(why_not)
+        item, children = self._item, ChildrenPeak()
+        samples = sizing is not None and RESIDENT in sizing.resources and not sizing.of_processes
+        line: Any = item.config.pluginmanager.getplugin("leakcheck-progress")
+
+        def look(pid: int, board: supervisor.Board) -> None:
+            self.iteration = board.iteration
+            if samples:
+                children.look(pid, board)
+            if line is not None:
+                line.look(str(self.iteration or "") if sizing is None else "")
+
+        if timeout.is_loaded(item):
+            # Stop the timer of this process. The child process has its own, which starts with the test.
+            item.ihook.pytest_timeout_cancel_timer(item=item)
+        shared = item.config.stash.get(xdist.SESSION_FOLDER, None)
+        with tempfile.TemporaryDirectory(prefix=PRIVATE_PREFIX, dir=shared, ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            ended = supervisor.run(_prepare(item, folder, sizing, self._effort.max_time), folder, look)
+            return _read_answer(folder, ended, sizing.ranks if sizing else 1, children.peak)
+
+
+class World(Subprocess):
+    """Runs an item in a world of ranks, one process each, which `runner.processes.ranks` starts."""
+
+    def run(self, sizing: Sizing | None = None) -> Answer:
+        """Run the item as `Subprocess` does, but only one world at a time in all xdist workers of the session."""
+        if sizing is not None and sizing.engine == "gloo" and find_spec("torch") is None:
+            raise Unavailable('engine="gloo" needs torch.distributed, and torch is not installed here')
+        config = self._item.config
+        with ExitStack() as lock:
+            if xdist.is_worker(config) and not supervisor.unsupported():
+                import fcntl
+
+                # The folder of a worker lies in that of the session.
+                path = Path(config._tmp_path_factory.getbasetemp().parent, WORLD_GROUP)  # type: ignore[attr-defined]
+                fcntl.flock(lock.enter_context(path.open("w")), fcntl.LOCK_EX)
+            return super().run(sizing)
+
+
+# The engines of worlds whose ranks are processes, by the name that a mark gives; all other tests run in one process.
+WORLDS: Final[Mapping[str, type[Subprocess]]] = {"process": World, "gloo": World}
+
+
+def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: float) -> supervisor.Start:
+    """Write the files that the child process reads; `limit` is the seconds of a repetition, or of a step of one run."""
+    config = item.config
+    colored = config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
+    # The child's ``tmp_path`` lies in that of the session, as with xdist workers: pytest removes both together.
+    factory = getattr(config, "_tmp_path_factory", None)
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    task = Task(
+        test=plain_node_id(item),
+        file=_relative_path(item.path, config.invocation_params.dir),
+        folder=str(folder),
+        basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
+        color="yes" if colored else "no",
+        # The kernel sends the parent-death signal to the child process when the thread that started it ends.
+        parent=os.getpid() if in_main_thread else 0,
+        worker=getattr(config, "workerinput", None),
+        sizing=sizing,
+        arguments=_session_arguments(config),
+        reports=folder_of_reports(config, config.stash[SETTINGS]),
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    if has_room(str(folder.parent)):
+        # Otherwise, the path of a socket in it would be too long.
+        environment |= variables_for(folder)
+    program, start = folder / supervisor.PROGRAM, folder / "start"
+    program.write_text(_CHILD_PROGRAM, encoding="utf-8")
+    # This interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on.
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    command = [sys.executable, *flags, str(program), str(start)]
+    # The name of pytest-cov as a plugin depends on the way in which it was loaded.
+    options = ["--no-cov"] if hasattr(config.option, "no_cov") else []
+    options += ["-p", "pytest_leakcheck.plugin.isolation.child_session", f"--leakcheck-task={start}"]
+    given = {
+        **encode(task),
+        "path": [str(path) for path in sys.path],
+        "argv": sys.argv,
+        "options": options,
+        # The arguments of `launch`.
+        "world": sizing and sizing.of_processes and (sizing.engine, sizing.ranks, command, str(folder), task.parent),
+    }
+    start.write_text(json.dumps(given, default=str), encoding="utf-8")
+    return supervisor.Start(
+        command,
+        config.invocation_params.dir,
+        supervisor.quiet_environment(environment),
+        start_up=START_UP + (0.0 if sizing else 2 * limit),
+        step=limit if sizing else START_UP + 2 * limit,
+        show=config.getoption("capture") == "no",
+        ranks=sizing.ranks if sizing else 1,
+    )
+
+
+def _session_arguments(config: pytest.Config) -> tuple[str, ...]:
+    """Return the command line of the session, without the further arguments of a process for one test."""
+    if ARGUMENTS in config.stash:
+        return config.stash[ARGUMENTS]
+    given = config.invocation_params
+    plugins = [word for name in given.plugins or () if isinstance(name, str) for word in ("-p", name)]
+    return (*plugins, *map(str, given.args))
+
+
+def _relative_path(path: Path, folder: Path) -> str:
+    # pytest reads a "[" in a path as the start of parameters. A relative path leaves out the folders above, whose names
+    # may contain one.
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+
+
+def _read_answer(folder: Path, ended: supervisor.Ended, ranks: int, children: int) -> Answer:
+    if ended.unsent:
+        raise OSError(ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}")
+    with OriginalFunctions():
+        messages = tuple(read_lines(_read_text(supervisor.file_of(folder, "messages", rank))) for rank in range(ranks))
+    stacks = tuple(_read_text(supervisor.file_of(folder, "stack", rank)) for rank in range(ranks))
+    # The launcher of the ranks writes it, unless it is killed.
+    failures = json.loads(_read_text(folder / "failures") or "{}")
+    return Answer(ended, messages, stacks, {int(rank): status for rank, status in failures.items()}, children)
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
