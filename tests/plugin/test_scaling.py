@@ -223,12 +223,18 @@ def test_a_test_that_fails_at_a_size_fails_as_itself(project: Project) -> None:
     [
         ("os.kill(os.getpid(), 9)", "died of SIGKILL (signal 9) at n=2, before the end of the test"),
         ("os._exit(0)", "exited with status 0 at n=2, before the end of the test"),
+        (
+            "ready, told = os.pipe(); child = os.fork() or (os.write(told, b'x'), time.sleep(60)); "
+            "os.read(ready, 1); os.kill(child, 15); os.waitpid(child, 0); os.kill(os.getpid(), 9)",
+            "died of SIGKILL (signal 9) at n=2, before the end of the test",
+        ),
     ],
 )
 def test_a_process_that_ends_too_early_is_a_verdict(project: Project, act: str, said: str) -> None:
     ran = fails(project, act)
     assert ran.last_line == "1 failed, 1 passed"
     assert ran.finding("test_it", "rss")["reason"] == said
+    assert "stack of the process" not in ran.text
 
 
 def test_a_process_that_hangs_is_ended_and_says_where(project: Project) -> None:

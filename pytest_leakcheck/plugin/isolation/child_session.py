@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Generator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,9 +64,10 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     sizing = task.sizing
     supervisor.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
     rank = int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
-    # SIGTERM ends a process that hangs.
+    # SIGTERM ends a process that hangs. A forked child that the test terminates writes no stack in its parent's name.
     stack = supervisor.file_of(Path(task.folder), "stack", rank).open("w")
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
+    os.register_at_fork(after_in_child=partial(faulthandler.unregister, signal.SIGTERM))
     # Each rank needs its own `basetemp`, because pytest empties that folder before using it.
     own = f"-{rank}" if sizing is not None and sizing.of_processes else ""
     basetemp = task.basetemp + own if task.basetemp is not None else None
