@@ -94,6 +94,31 @@ def test_a_cap_that_is_shared_is_silent(project: Project, engine: str) -> None:
     assert [len(ranks) for ranks in recordings] == ([1, 1, 1] if engine == "thread" else [1, 2, 4])
 
 
+# An engine is a class: here, one that runs the ranks one after the other.
+IN_TURN = """
+    from dataclasses import replace
+    from itertools import chain
+    from pytest_leakcheck.plugin.isolation import engines
+
+    class InTurn(engines.Subprocess):
+        def run(self, sizing=None):
+            answers = [super(InTurn, self).run(replace(sizing, engine="")) for _rank in range(sizing.ranks)]
+            messages = tuple(chain.from_iterable(one.messages for one in answers))
+            return replace(answers[0], messages=messages, stacks=("",) * sizing.ranks)
+
+    engines.WORLDS["process"] = InTurn
+"""
+
+
+def test_an_added_engine_needs_nothing_else(project: Project) -> None:
+    project.write("conftest.py", IN_TURN)
+    ran = executor(project, "process", leaky=True)
+    found = ran.finding("test_rollouts", "gauge:in_flight")
+    assert ([point["peak"] for point in found["points"]], found["verdict"]) == ([64, 128, 256], "over_budget")
+    recordings = [point["recordings"] for point in next(iter(ran.scaled.values()))["points"]]
+    assert [len(ranks) for ranks in recordings] == [1, 2, 4]
+
+
 def test_one_that_throttles_itself_is_red(project: Project) -> None:
     project.write(
         "test_it.py",
