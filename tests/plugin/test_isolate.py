@@ -183,6 +183,27 @@ def test_outcomes_are_shown_as_if_the_test_had_run_here(project: Project) -> Non
     assert away.verdicts == here.verdicts
 
 
+def test_a_fixture_of_earlier_tests_is_torn_down_as_if_the_test_had_run_here(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import pytest
+        @pytest.fixture(scope="module")
+        def broken():
+            yield
+            print("closing")
+            raise ValueError("not closed")
+        def test_before(broken): pass
+        @pytest.mark.leakcheck(isolate=True, resources=["fd"])
+        def test_alone(): pass
+        """,
+    )
+    outcome = project.run("--junitxml=junit.xml")
+    assert outcome.last_line == "2 passed, 1 error", outcome.text
+    assert re.search("- Captured stdout teardown -+\nclosing\n", outcome.text)
+    assert len(_junit(project)) == 2
+
+
 def _steady(text: str) -> list[str]:
     for pattern, replacement in UNSTEADY:
         text = re.sub(pattern, replacement, text)

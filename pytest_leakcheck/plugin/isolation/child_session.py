@@ -69,8 +69,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
     os.register_at_fork(after_in_child=partial(faulthandler.unregister, signal.SIGTERM))
     # Each rank needs its own `basetemp`, because pytest empties that folder before using it.
-    own = f"-{rank}" if sizing is not None and sizing.of_processes else ""
-    basetemp = task.basetemp + own if task.basetemp is not None else None
+    basetemp = f"{task.basetemp}-{rank}" if task.basetemp is not None else None
     for name, value in {**_OPTION_OVERRIDES, "color": task.color, "basetemp": basetemp}.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
