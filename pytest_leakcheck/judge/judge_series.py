@@ -79,6 +79,7 @@ class Context:
         headroom: How far the resource can still grow before the process dies, in its unit; None if unknown.
         carried: If the series was started again: the level above the first start that the resource had reached by then.
         exact_flat: For resident memory: the exact counter of memory (`heap`) is flat.
+        in_child: For resident memory: most of the growth is that of a child process, in which nothing else is counted.
         elsewhere: Other processes hold a part of the resource, and their garbage collectors are not watched.
         quiet_heap: The allocator counts a block as free as soon as it is freed.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
@@ -88,6 +89,7 @@ class Context:
     headroom: int | None = None
     carried: int = 0
     exact_flat: bool = False
+    in_child: bool = False
     elsewhere: bool = False
     quiet_heap: bool = False
     seconds: float = 0.0
@@ -275,7 +277,7 @@ def _check_growth(case: _Case) -> Verdict | None:
     if not held and not case.context.is_fatal(case.grown.slope):
         return None
     reason = f"{case.rate(case.grown.slope)} sustained over {format_count(case.n, 'iteration')}"
-    if _is_unshown(case):
+    if _is_unshown(case) and not case.context.in_child:
         reason += ", while the exact memory counters do not grow: it is mapped, or allocated past malloc"
     if not case.budget.judges_all_growth:
         return case.say("inconclusive", reason, f"to have it judged, set a budget: {case.series.resource}_budget()")
@@ -317,7 +319,8 @@ def _is_kept_by_allocator(case: _Case) -> bool:
 
 def _is_unshown(case: _Case) -> bool:
     """Return whether this is resident memory whose growth the exact counters do not show."""
-    return case.resource.name == RESIDENT and (case.context.exact_flat or not case.budget.judges_all_growth)
+    unshown = case.context.exact_flat or case.context.in_child
+    return case.resource.name == RESIDENT and (unshown or not case.budget.judges_all_growth)
 
 
 def _keeps_its_rate(case: _Case) -> bool:
@@ -404,8 +407,10 @@ def _explain_undecided(case: _Case) -> Verdict | None:
     grown, n = case.grown, case.n
     enough = case.context.final or (n >= min(RETAINED.horizon, case.context.effort.usual) and decays(grown))
     if _is_kept_by_allocator(case) and grown.state == "growing" and enough:
-        reason = f"{case.rate(grown.slope)} over {n} iterations, while the exact memory counters do not grow"
-        return case.say("inconclusive", f"held by the allocator: {reason}")
+        reason = f"{case.rate(grown.slope)} over {n} iterations"
+        if case.context.in_child:
+            return case.say("inconclusive", f"{reason}: it may be held by the allocator of the child")
+        return case.say("inconclusive", f"held by the allocator: {reason}, while the exact memory counters do not grow")
     if not case.context.final:
         return None
     if case.hint.text:

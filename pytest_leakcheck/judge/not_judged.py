@@ -96,6 +96,11 @@ def miscounted(verdict: Verdict, reason: str) -> Verdict:
     return replace(verdict, outcome="inconclusive", reason=reason, advice=advice, floor=None)
 
 
+def not_counted(verdict: Verdict, what: str) -> Verdict:
+    """Return the verdict if something may hold a part of the resource, and does not count: an ``ok`` excludes nothing."""
+    return replace(verdict, floor=None).adding(what) if what and verdict.outcome == "ok" else verdict
+
+
 def origin_unknown(verdict: Verdict, entries: int, path: str) -> Verdict:
     """Return the verdict on a folder with this many entries of unknown origin: ``inconclusive`` if it was ``ok``."""
     if verdict.outcome != "ok":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 import pytest
 
@@ -23,12 +24,17 @@ from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.plugin.workers_line import WorkersLine
 from pytest_leakcheck.plugin.xdist import is_distributed, is_worker, use_own_folder
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
     """Register the measuring hooks; a process that runs tests moves to its own temporary folder."""
     set_project(config.rootpath, settings.blame)
+    # pytest removes the folders of `tmp_path` by itself.
+    basetemp = config.getoption("basetemp", None)
+    shared = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
+    leave_out(os.path.realpath(basetemp) if basetemp else f"{os.path.realpath(shared)}/pytest-of-")
     if prepare_children():
         config.add_cleanup(release_children)
     if settings.vram == "accounted":

@@ -2,7 +2,7 @@
 
 CPython raises them before the creation; that of `os.truncate` is for new shared memory. `os.mkfifo`, semaphores and C
 code raise none, so entries made here may be missing. An audit hook can never be removed, so there is only one per
-process, which returns at once while no `MadeHere` is active.
+process, which returns at once while nothing listens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,44 @@ _PATH_ARGUMENT_INDEX: Final = {
 }
 
 
-class MadeHere:
+# What lies below is counted by other probes, or is no file.
+_NO_FILES: Final = ("/dev/", "/proc/", "/sys/")
+_LEFT_OUT: Final[list[str]] = []
+# The size of the buffer of `MadeElsewhere`, and of its head: the number of bytes in use, and whether that was too small.
+_TEXT_SIZE: Final = 1 << 20
+_LOST: Final = 8
+_HEAD_SIZE: Final = 9
+
+
+def leave_out(prefix: str) -> None:
+    """Note no path with this prefix in `MadeElsewhere`, because the program that makes it removes it."""
+    if prefix not in _LEFT_OUT:
+        _LEFT_OUT.append(prefix)
+
+
+class _Listener:
+    """Is told the path of each entry that is about to be created."""
+
+    def start(self) -> None:
+        """Forget all names and start recording."""
+        self.restart()
+        _watching.append(self)
+        # If another hook refuses this one, no creation is ever recorded.
+        if not _hooks:
+            _hooks.append(_make_hook())
+            sys.addaudithook(_hooks[0])
+
+    def stop(self) -> None:
+        _watching.remove(self)
+
+    def restart(self) -> None:
+        raise NotImplementedError
+
+    def note(self, path: str) -> None:
+        raise NotImplementedError
+
+
+class MadeHere(_Listener):
     """The names of entries that this process and its forked children have created since `start`.
 
     They go into a preallocated Bloom filter, two slots per name, so memory does not grow while a test is measured. Only
@@ -40,22 +77,16 @@ class MadeHere:
     def __init__(self) -> None:
         self._marks = mmap.mmap(-1, _SLOTS)
 
-    def start(self) -> None:
-        """Forget all names and start recording."""
+    def restart(self) -> None:
         # Its pages become resident here, and not while a test is measured.
         self._marks[:] = bytes(_SLOTS)
-        _watching.append(self)
-        # If another hook refuses this one, no creation is ever recorded.
-        if not _hooks:
-            _hooks.append(_make_hook())
-            sys.addaudithook(_hooks[0])
 
     def stop(self) -> None:
-        _watching.remove(self)
+        super().stop()
         self._marks.close()
 
-    def note(self, name: str) -> None:
-        one = hash(name)
+    def note(self, path: str) -> None:
+        one = hash(os.path.basename(path.rstrip("/")))
         self._marks[one % _SLOTS] = self._marks[(one >> 32) % _SLOTS] = 1
 
     def __contains__(self, name: str) -> bool:
@@ -63,7 +94,62 @@ class MadeHere:
         return bool(self._marks[one % _SLOTS] and self._marks[(one >> 32) % _SLOTS])
 
 
-_watching: Final[list[MadeHere]] = []
+class MadeElsewhere(_Listener):
+    """The paths of entries that this process and its forked children have created outside a folder since `start`.
+
+    What existed before is not new, and what Python compiles does not count. The paths stay in preallocated memory, which
+    forked children share, so that no object is kept while a test is measured.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._text = mmap.mmap(-1, _TEXT_SIZE)
+        self._left_out = (f"{folder}/", f"{os.path.realpath(folder)}/", *_NO_FILES, *_LEFT_OUT)
+
+    def restart(self) -> None:
+        self._text[:] = bytes(_TEXT_SIZE)
+
+    def note(self, path: str) -> None:
+        path = os.path.abspath(path)
+        if not path.startswith(self._left_out) and "/__pycache__/" not in f"{path}/" and not os.path.lexists(path):
+            self._append(os.fsencode(path) + b"\0")
+
+    def _append(self, text: bytes) -> None:
+        begin = self._end
+        end = begin + len(text)
+        if end > _TEXT_SIZE:
+            self._text[_LOST] = 1
+            return
+        self._text[begin:end] = text
+        self._text[:_LOST] = end.to_bytes(_LOST, "little")
+
+    @property
+    def _end(self) -> int:
+        return max(_HEAD_SIZE, int.from_bytes(self._text[:_LOST], "little"))
+
+    @property
+    def any(self) -> bool:
+        """Whether an entry has been created that was not found to be removed."""
+        return self._end > _HEAD_SIZE
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether there were more paths than the memory holds."""
+        return self._text[_LOST] != 0
+
+    def names(self) -> dict[str, None]:
+        """Return the paths of those that exist."""
+        noted = dict.fromkeys(self._text[_HEAD_SIZE : self._end].split(b"\0")[:-1])
+        return dict.fromkeys(os.fsdecode(path) for path in noted if os.path.lexists(path))
+
+    def forget_removed(self) -> None:
+        """Forget what does not exist, at the end of an iteration: within one, it may yet be created."""
+        if self.any:
+            text = b"".join(os.fsencode(path) + b"\0" for path in self.names())
+            self._text[:_LOST] = bytes(_LOST)
+            self._append(text)
+
+
+_watching: Final[list[_Listener]] = []
 _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
 
 
@@ -82,9 +168,9 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
             path = args[at]
             if isinstance(path, int):
                 path = os.readlink(f"/proc/self/fd/{path}") if event == "os.truncate" else ""
-            if name := os.path.basename(os.fsdecode(path).rstrip("/")):
+            if path:
                 for one in watching:
-                    one.note(name)
+                    one.note(os.fsdecode(path))
         except Exception:  # noqa: BLE001, S110  # an exception here would fail what the program is about to do
             pass
 

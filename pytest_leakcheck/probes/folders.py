@@ -1,6 +1,7 @@
 """Count entries in shared folders: shared memory and temporary files.
 
-In a temporary folder that only the measured process uses (`PRIVATE_FOLDER`), every new entry counts, at all levels. A
+In a temporary folder that only the measured process uses (`PRIVATE_FOLDER`), every new entry counts, at all levels. What
+Python creates elsewhere is known from audit events, and counts if a budget names the resource. A
 folder that other processes use too does not record who created an entry, and is not searched below its top level:
 
 - An entry that Python in this process or a forked child has created (`audit_events`), or that this process tree uses,
@@ -17,14 +18,14 @@ import re
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 # The functions themselves: a test may replace those of the module.
 from os import fstat, scandir
 from typing import Final
 
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.audit_events import MadeHere
+from pytest_leakcheck.probes.audit_events import MadeElsewhere, MadeHere
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.folder_users import used_by_others, used_here
 from pytest_leakcheck.probes.own_descriptors import open_own
@@ -51,9 +52,13 @@ class Folder:
     private. Fallback: without /dev/shm (macOS, Windows) ``shm`` is unavailable.
     """
 
-    def __init__(self, resource: str, path: str) -> None:
+    # Off if no budget names the resource: what is created outside the folder then does not count.
+    named = True
+
+    def __init__(self, resource: str, path: str, elsewhere: MadeElsewhere | None = None) -> None:
         self.resource = resource
         self.path = path
+        self.elsewhere = elsewhere
         self.private = PRIVATE_FOLDER.fullmatch(path) is not None
         self._made = None if self.private else MadeHere()
         # Dicts in place of sets, because up to Python 3.13 a dict of strings and ints is no object that is counted.
@@ -78,20 +83,22 @@ class Folder:
             self._file = open_own(self.path)
         except OSError as error:
             raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
-        if self._made is not None:
-            self._made.start()
+        for listener in filter(None, (self._made, self.elsewhere)):
+            listener.start()
         self.restart()
 
     def close(self) -> None:
         self._file.close()
-        if self._made is not None:
-            self._made.stop()
+        for listener in filter(None, (self._made, self.elsewhere)):
+            listener.stop()
 
     def restart(self) -> None:
         """Take the current entries as the start state and forget everything else."""
         self._start = dict.fromkeys(self._list())
         for entries in (self._unknown, self._used, self._theirs, self._aside, self._gone):
             entries.clear()
+        if self.elsewhere is not None:
+            self.elsewhere.restart()
         self._count[0] = self._listed[1] = self._counted[1] = 0
 
     @property
@@ -112,13 +119,29 @@ class Folder:
 
     def read(self) -> int:
         """Return how many entries count now; cheap enough for every traced call."""
-        if self._has_changed(self._counted):
+        if self._has_changed(self._counted) or self.has_elsewhere:
             self._read[0] = sum(1 for _ in self.names())
         return self._read[0]
 
     def is_due(self) -> bool:
         """Return whether entries may have changed since the last listing."""
-        return self._has_changed(self._listed)
+        return self._has_changed(self._listed) or self.has_elsewhere
+
+    @property
+    def has_elsewhere(self) -> bool:
+        """Whether an entry outside the folder may count."""
+        return self.elsewhere is not None and self.elsewhere.any
+
+    @property
+    def uncounted(self) -> str:
+        """What exists outside the folder and does not count, in words; empty if there is nothing."""
+        if self.elsewhere is None:
+            return ""
+        if self.elsewhere.has_lost:
+            return "more new files outside the temporary folder than could be noted"
+        files = 0 if self.named else len(self.elsewhere.names())
+        what = "1 new file is" if files == 1 else f"{files} new files are"
+        return f"{what} outside the temporary folder: {self.resource}_budget() counts such files" if files else ""
 
     def relist(self, row: int, *, waiting: bool = False) -> None:
         """List the folder, and note which entries of unknown origin have come and gone since the row before.
@@ -126,6 +149,8 @@ class Folder:
         When `waiting`, the row before is corrected: what has gone since does not count there.
         """
         try:
+            if self.elsewhere is not None:
+                self.elsewhere.forget_removed()
             self._count[0] = sum(1 for _ in self.names()) if self.private else self._count_shared(row, row - waiting)
         except OSError:
             # No descriptor is left to list it with.
@@ -144,22 +169,24 @@ class Folder:
         return len(now)
 
     def names(self) -> Iterator[str]:
-        """Yield the entries that count now, relative to the folder."""
+        """Yield the entries that count now, relative to the folder; those outside by their path."""
         for name in self._list():
             if name not in self._start and (
                 self.private or not (name in self._theirs or name in self._aside) or self._is_ours(name)
             ):
                 yield name
+        if self.elsewhere is not None and self.named:
+            yield from self.elsewhere.names()
 
     def kinds(self) -> list[str]:
         """Return a path with a name pattern, for each entry that counts; similar names have the same pattern."""
-        names = list(self.names())
-        tops = [name.partition("/")[0] for name in names]
-        common = Counter(kind for top in tops for kind in name_patterns(top))
+        names = dict.fromkeys(self.names())
+        tops = [os.path.split(_find_top(name, names)) for name in names]
+        common = Counter(kind for _above, top in tops for kind in name_patterns(top))
         shown = "$TMPDIR" if self.private else self.path
         return [
-            f"{shown}/{max(name_patterns(top), key=common.__getitem__)}{'' if top == name else '/*'}"
-            for top, name in zip(tops, names, strict=True)
+            f"{above or shown}/{max(name_patterns(top), key=common.__getitem__)}{'' if name.endswith(top) else '/*'}"
+            for (above, top), name in zip(tops, names, strict=True)
         ]
 
     def correct(self, column: array[int], last: int, *, set_aside: bool) -> None:
@@ -202,7 +229,7 @@ class Folder:
         return True
 
     def _is_ours(self, name: str) -> bool:
-        return name in self._used or (self._made is not None and name in self._made)
+        return name in self._used or name.startswith("/") or (self._made is not None and name in self._made)
 
     def _list(self) -> Iterator[str]:
         """Yield the entries of a shared folder, or those of a private one and all folders below it."""
@@ -221,7 +248,17 @@ class Folder:
 
 def watched_folders() -> tuple[Folder, ...]:
     """Return the folder of shared memory, which also holds named semaphores, and the temporary folder."""
-    return Folder("shm", "/dev/shm"), Folder("disk", tempfile.gettempdir())  # noqa: S108 - the folder is only watched
+    temporary = tempfile.gettempdir()
+    return Folder("shm", "/dev/shm"), Folder("disk", temporary, MadeElsewhere(temporary))  # noqa: S108 - only watched
+
+
+def _find_top(name: str, names: Container[str]) -> str:
+    """Return the topmost folder that an entry is in, of those that count; for an entry in none, itself."""
+    if not name.startswith("/"):
+        return name.partition("/")[0]
+    while (above := os.path.dirname(name)) in names:
+        name = above
+    return name
 
 
 def name_patterns(name: str) -> tuple[str, str]:

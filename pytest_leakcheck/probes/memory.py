@@ -52,14 +52,15 @@ class Rss(_Status):
     so `read` first returns them to the system (trims them); with varying allocation sizes, the value still fluctuates
     by megabytes. Cost: 8 us plus the trim (2 us to 1.4 ms), so the plugin reads it rarely until it rises
     (`runner.pacing`). Scope: this process, with shared anonymous pages and /dev/shm, but not other files, because
-    reading a mapped file is no leak.
+    reading a mapped file is no leak; children are read one by one (`anonymous_of`).
     """
 
-    # Off if no budget names the resource: trimming also changes the mapped memory, which is judged by itself.
-    trims = True
+    # Off if no budget names the resource. Then nothing is trimmed, which would change the mapped memory, and children do
+    # not count (`runner.samples`).
+    named = True
 
     def read(self) -> int:
-        if self.trims:
+        if self.named:
             self.trim()
         assert self._status is not None
         text = self._status.read(4096)
@@ -124,7 +125,10 @@ def peak_of(pid: int) -> int:
 
 
 def anonymous_of(pid: int) -> int:
-    """Return the anonymous resident bytes of a process; 0 if unreadable. A fork starts with its parent's pages."""
+    """Return the anonymous resident bytes of a process; 0 if unreadable. A fork starts with its parent's pages.
+
+    Cost: 20 us.
+    """
     return _read_field_of_process(pid, b"RssAnon:")
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, find_resource
+from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report import culprit_text
@@ -236,13 +236,19 @@ def floor_text(verdict: Verdict, per: str = "iter") -> str:
 
 
 def floors_text(findings: Sequence[Finding]) -> str:
-    """Format the weakest (highest) detection floor of each resource, per iteration or per unit of an axis."""
+    """Format the weakest (highest) detection floor of each resource, per iteration or per unit of an axis.
+
+    Of a resource that an ``ok`` has not counted in full, none is stated (`uncounted`).
+    """
     weakest: dict[tuple[str, str], Verdict] = {}
+    silent = {resource for resource, _reason in uncounted(findings)}
     for finding in findings:
         for verdict in finding.verdicts:
             kind = (verdict.resource, per(finding))
             known = weakest.get(kind)
-            if verdict.floor is not None and (known is None or verdict.floor > (known.floor or 0)):
+            if verdict.floor is None or verdict.resource in silent:
+                continue
+            if known is None or verdict.floor > (known.floor or 0):
                 weakest[kind] = verdict
     # Resources with the same floor are listed together, because most exactly counted resources have the same one.
     names: dict[str, list[str]] = {}
@@ -251,6 +257,16 @@ def floors_text(findings: Sequence[Finding]) -> str:
             with_kind(resource.removeprefix(GAUGE_PREFIX), verdict.kind)
         )
     return "; ".join(f"{', '.join(resources)} {floor}" for floor, resources in names.items())
+
+
+def uncounted(findings: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
+    """Group findings by resource and reason of each ``ok`` that says what it has not counted, and has no floor."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        for one in finding.verdicts:
+            if one.outcome == "ok" and one.floor is None and one.reason and not one.peak and one.law is None:
+                groups.setdefault((one.resource, one.reason), []).append(finding)
+    return groups
 
 
 def green_lines(finding: Finding) -> Iterator[str]:
@@ -313,7 +329,8 @@ def consequence(finding: Finding) -> str:
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
         return ""
     children = finding.recording.find(CHILDREN)
-    if verdict.traits.of_tree and children is not None and any(children.readings):
+    of_tree = verdict.traits.of_tree or (verdict.resource == RESIDENT and verdict.explicit)
+    if of_tree and children is not None and any(children.readings):
         # The counter covers the whole process tree, but the limit applies to each process separately.
         return ""
     resource = verdict.traits

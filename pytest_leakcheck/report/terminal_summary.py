@@ -13,7 +13,7 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
 from pytest_leakcheck.model.verdict import WORST_FIRST
-from pytest_leakcheck.report.finding_text import WIDTH, floors_text, green_lines, headline
+from pytest_leakcheck.report.finding_text import WIDTH, floors_text, green_lines, headline, uncounted
 from pytest_leakcheck.report.glyphs import shorten
 
 # The outcome of a test that passed at first and failed in a later iteration, in the count of tests.
@@ -132,14 +132,21 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Ite
     if line := memory_not_judged(tally):
         yield "yellow", line
     green = [finding for finding in findings if finding.colour == "green"]
-    if wanted == "sensitivity" and (floors := floors_text(green)):
-        yield from _wrap_dim(f"sensitivity (each ok test would have caught): {floors}")
+    for line in _sensitivity_lines(green) if wanted == "sensitivity" else ():
+        yield from _wrap_dim(line)
     for finding in green if wanted == "all" else ():
         yield "green", shorten(f"ok  {finding.test}", WIDTH)
         for line in green_lines(finding):
             yield from _wrap_dim(line)
     for line in not_read_lines(tally):
         yield from _wrap_dim(line)
+
+
+def _sensitivity_lines(green: Sequence[Finding]) -> Iterator[str]:
+    if floors := floors_text(green):
+        yield f"sensitivity (each ok test would have caught): {floors}"
+    for (resource, reason), some in uncounted(green).items():
+        yield f"{resource}: {reason} ({format_tests([finding.test for finding in some])})"
 
 
 def _group_lines(group: Sequence[Finding]) -> Iterator[tuple[str, str]]:

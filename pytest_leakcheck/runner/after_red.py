@@ -13,7 +13,8 @@ from pytest_leakcheck.attribution.live_handles import (
     take_identities,
 )
 from pytest_leakcheck.model.culprit import Culprit, Held
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import RESIDENT, find_resource
+from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.runner.diagnosis import CauseSearch
 from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
@@ -93,6 +94,11 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
         for name, kinds in survivors(start, now).items()
         if name == red.resource or not find_resource(name).is_memory
     }
+    if red.resource == RESIDENT and (grown := sampler.samples.grown_children()):
+        more = {pid: format_amount(by, red.traits.unit) for pid, by in sampler.samples.children().items()}
+        held[red.resource] = tuple(
+            Held(now.children.get(pid, "ended"), 1, f"child {pid}, +{more[pid]}") for pid in grown
+        )
     if sampler.instruments.watch.released_names:
         held[red.resource] = group_files(map(describe_target, sampler.instruments.watch.released_names.elements()))
     return held

@@ -44,7 +44,7 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
 )
 from pytest_leakcheck.judge.growth import MISS, growth, middle
 from pytest_leakcheck.model.culprit import Culprit, Held
-from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.model.resources import RESIDENT, RESOURCES
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
@@ -67,6 +67,7 @@ _MIN_RECURRING_RATIO: Final = 0.5
 _MAX_DIFFERENCE_RATIO: Final = 0.05
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
+_REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
 _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
 
 
@@ -148,6 +149,9 @@ class CauseSearch:
             once = self._sampler.samples.rises(self._verdict.resource) <= 1
             reason = _REASON_CAME_ONCE if once else _REASON_UNSTEADY
             self._why = dict.fromkeys(("site", "owner"), reason)
+            return
+        if self._verdict.resource == RESIDENT and self._sampler.samples.grown_children():
+            self._why = dict.fromkeys(("site", "owner"), _REASON_IN_CHILD)
             return
         # Load what the search itself retains before anything is counted.
         began = clock.monotonic()

@@ -13,9 +13,11 @@ from pytest_leakcheck.judge.judge_series import judge_once
 from pytest_leakcheck.judge.not_judged import miscounted, missing_verdicts, origin_unknown
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.environment import describe_environment
+from pytest_leakcheck.runner.resource_judge import describe_children
 from pytest_leakcheck.runner.sampler import Sampler
 
 
@@ -66,6 +68,8 @@ def measure_block(
 
 def _judge(sampler: Sampler, budget: Budget) -> Verdict:
     verdict = judge_once(sampler.samples.series(budget.resource), budget)
+    if budget.resource == RESIDENT and sampler.children:
+        return describe_children(verdict, sampler.samples)
     folder = sampler.instruments.folders.get(budget.resource)
     if folder is not None and (aside := folder.aside):
         verdict = origin_unknown(verdict, aside, folder.path)

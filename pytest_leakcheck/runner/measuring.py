@@ -135,7 +135,7 @@ class Measuring:
         if not verdicts:
             held = caches.gains()
             verdicts = screen(judged, held)
-        run.verdicts |= {verdict.resource: verdict for verdict in verdicts}
+        run.verdicts |= {verdict.resource: self._judge.confirm(verdict) for verdict in verdicts}
         return not verdicts and deserve_second_look(find_risen(judged, held))
 
     def _prepare_looks(self) -> None:

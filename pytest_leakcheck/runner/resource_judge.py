@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Final, TypeAlias
 
+from pytest_leakcheck.attribution.live_handles import live_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
-from pytest_leakcheck.judge.not_judged import miscounted, origin_unknown
+from pytest_leakcheck.judge.not_judged import miscounted, not_counted, origin_unknown
 from pytest_leakcheck.model.resources import CHILDREN, HEAP, RESIDENT, Resource, exhausting, find_resource
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.sampler import Sampler
+from pytest_leakcheck.runner.samples import Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +70,26 @@ class ResourceJudge:
             return None
         undecided = suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0
         if suspicion.outcome not in ("leak", "over_budget") and not undecided:
-            return self._confirm(suspicion)
+            return self.confirm(suspicion)
         hint = self._find_hint(budget, context, suspicion)
         if isinstance(hint, StartAgain):
             return hint
         # A look may have waited for resources that end by themselves, and corrected the last reading.
         verdict = judge(sampler.samples.series(name), budget, context, hint)
-        return None if verdict is None else self._confirm(verdict)
+        return None if verdict is None else self.confirm(verdict)
 
-    def _confirm(self, verdict: Verdict) -> Verdict:
-        """Correct a verdict whose count the test has spoilt, or is not known to be its own, and add the driver's count."""
+    def confirm(self, verdict: Verdict) -> Verdict:
+        """Correct a verdict whose count the test has spoilt, or is not known to be its own, and add whose it is."""
         instruments, name = self._sampler.instruments, verdict.resource
+        if name == RESIDENT and self._sampler.children:
+            return describe_children(verdict, self._sampler.samples)
         if (device := instruments.device_for(name)) is not None:
             return verdict.adding(device.describe_growth())
         folder = instruments.folders.get(name)
         if folder is not None and (aside := folder.aside):
             return origin_unknown(verdict, aside, folder.path)
+        if folder is not None:
+            return not_counted(verdict, folder.uncounted)
         why = instruments.miscounted(verdict)
         return miscounted(verdict, why) if why else verdict
 
@@ -181,6 +187,7 @@ class ResourceJudge:
             headroom=None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name)),
             carried=self._carried.get(name, 0),
             exact_flat=compared and self._growth_of(HEAP).state == "flat",
+            in_child=name == RESIDENT and bool(sampler.samples.grown_children()),
             elsewhere=elsewhere,
             quiet_heap=run.quiet_heap,
             # With the waits and collections of the harness, which take their share of the time.
@@ -203,6 +210,20 @@ def _most_while_waiting(resource: Resource, headroom: int | None) -> float:
     if resource.scarce:
         return inf if headroom is None else _MAX_LIMIT_SHARE * headroom
     return _MAX_WAITING_BYTES if resource.unit == "bytes" else _MAX_WAITING_COUNT
+
+
+def describe_children(verdict: Verdict, samples: Samples) -> Verdict:
+    """Add the child that has grown to a verdict on resident memory; to an ``ok``, those that were not counted."""
+    running = live_children()
+    if verdict.outcome == "ok":
+        others = len(running.keys() - samples.children())
+        what = "1 child process: its memory" if others == 1 else f"{others} child processes: their memory"
+        return not_counted(verdict, f"{what} is not counted" if others else "")
+    grown = samples.grown_children()
+    if not grown:
+        return verdict
+    more = f", and in {len(grown) - 1} more" if len(grown) > 1 else ""
+    return verdict.adding(f"in child {grown[0]}{more}: {running.get(grown[0], 'ended')}")
 
 
 def _is_growth(verdict: Verdict | None) -> bool:

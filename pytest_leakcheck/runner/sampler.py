@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, find_resource
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
 from pytest_leakcheck.probes.garbage_collector import ROUNDS, Walk
-from pytest_leakcheck.probes.processes import TREE
+from pytest_leakcheck.probes.memory import anonymous_of
+from pytest_leakcheck.probes.processes import TREE, descendants
 from pytest_leakcheck.runner.instruments import Instruments
 from pytest_leakcheck.runner.pacing import CollectionPace, Pace
 from pytest_leakcheck.runner.samples import Samples
@@ -137,6 +139,10 @@ class Sampler:
         for _ in range(ROUNDS):
             self.instruments.watch.collect()
         self._collection.restart()
+        resident = self.instruments.resident
+        if resident is not None and resident.named:
+            _fds, _threads, processes = self.instruments.tree.read()
+            self.samples.follow_children(descendants(os.getpid()) if processes else ())
         self.instruments.start(seconds)
         self.settling.start_clocks()
         # What the first reading of the folders allocates is then part of the start level.
@@ -188,7 +194,7 @@ class Sampler:
 
     def came_down(self, resource: str) -> int:
         """Collect garbage, and return how far a counter has fallen since the last row."""
-        return self.samples.columns[resource][self.samples.n] - self._read_collected(resource)
+        return self.samples.level(resource) - self._read_collected(resource)
 
     def subtract_own_work(self) -> None:
         """Subtract all memory allocated since the last row from later rows, because the harness allocated it."""
@@ -280,7 +286,8 @@ class Sampler:
     def _read_one(self, resource: str) -> int:
         if resource in self.instruments.reads:
             own = self._own.get(resource)
-            return self.instruments.reads[resource]() - (own[0] if own else 0)
+            others = sum(map(anonymous_of, self.samples.children())) if resource == RESIDENT else 0
+            return self.instruments.reads[resource]() - (own[0] if own else 0) + others
         if resource in TREE:
             return self.instruments.tree.read()[TREE.index(resource)]
         if resource in self.instruments.folders:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
 
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.resources import Kind
+from pytest_leakcheck.model.resources import RESIDENT, Kind, find_resource
+from pytest_leakcheck.probes.memory import anonymous_of
 from pytest_leakcheck.runner.pacing import Pace
 
 
@@ -28,6 +30,29 @@ class Samples:
         self.released: dict[str, array[int]] = {}
         self.paced: list[Pace] = []
         self.kinds: dict[str, Kind] = {}
+        self._children: dict[int, Pace] = {}
+
+    def follow_children(self, pids: Iterable[int]) -> None:
+        """Count the memory of these processes from now on, each as long as it lives, for resident memory.
+
+        One that ends leaves all rows, so that neither its start nor its end is a step.
+        """
+        followed = self._children.values()
+        self.paced = [one for one in self.paced if one not in followed]
+        own, tolerance = array("q", (0,)), find_resource(RESIDENT).tolerance
+        self._children = {pid: Pace(partial(anonymous_of, pid), self.new_column(), own, tolerance) for pid in pids}
+        self.paced += self._children.values()
+
+    def children(self) -> dict[int, int]:
+        """Return how much the memory of each process that is followed, and still lives, has grown, by its number."""
+        return {pid: one.last - one.column[0] for pid, one in self._children.items() if one.last and one.column[0]}
+
+    def grown_children(self) -> list[int]:
+        """Return the numbers of the child processes whose memory has grown, most first; none if this process grew more."""
+        grown = {pid: more for pid, more in self.children().items() if more > 0}
+        if 2 * sum(grown.values()) < self.above_start(RESIDENT):
+            return []
+        return sorted(grown, key=grown.__getitem__, reverse=True)
 
     def has(self, resource: str) -> bool:
         return resource in self.columns
@@ -68,7 +93,10 @@ class Samples:
         """Return a column after filling the rows that have no reading, up to the last row."""
         for paced in self.paced:
             paced.fill(self.n)
-        return self.columns[resource]
+        column = self.columns[resource]
+        if resource == RESIDENT and (alive := self.children()):
+            return array("q", map(sum, zip(column, *(self._children[pid].column for pid in alive), strict=True)))
+        return column
 
     def new_column(self) -> array[int]:
         """Return a new column of zeros, without adding it to `columns`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.model.resources import HEAP, OBJECTS
+from pytest_leakcheck.model.resources import HEAP, OBJECTS, RESIDENT
 from pytest_leakcheck.probes.garbage_collector import Walk
 from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -68,10 +68,11 @@ class WarmUp:
         # The instruments can be opened even if few descriptors are left.
         with room_for_descriptors():
             sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk=walk)
-        resident = sampler.instruments.resident
-        if resident is not None:
-            name = resident.resource
-            resident.trims = any(one.resource == name and one.judges_all_growth for one in run.plan.budgets)
+        named = {budget.resource for budget in run.plan.budgets if budget.explicit}
+        if sampler.instruments.resident is not None:
+            sampler.instruments.resident.named = RESIDENT in named
+        for folder in sampler.instruments.folders.values():
+            folder.named = folder.resource in named
         device = sampler.instruments.device
         if device is not None and device.capacity:
             run.limits[device.resource] = device.capacity

@@ -38,6 +38,7 @@ class Case:
         timed: The verdict depends on how fast the machine is: threads end while the counters are read.
         process_wide: The set-up changes the process for everyone, so that these run after all others.
         folder: Each call takes a folder, as a `Path`, that is new and is removed after the call.
+        budget: The resource that a budget names in addition, where only that counts what the case retains.
         settles_after: Calls after which the clean arm retains nothing more.
         line: Parts of source text. A report is right if the line that it names has one of them.
         owner: Names of the objects that hold what is retained. A report that names another one is wrong.
@@ -55,6 +56,7 @@ class Case:
     timed: bool = False
     process_wide: bool = False
     folder: bool = False
+    budget: str = ""
     settles_after: int = 0
     line: tuple[str, ...] = ()
     owner: tuple[str, ...] = ()

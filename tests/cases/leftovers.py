@@ -109,6 +109,35 @@ class Downloads:
         Path(cls.folder.name, unique("part")).touch()
 
 
+class Elsewhere:
+    """A folder that no probe lists, beside the temporary one."""
+
+    folder = Path()
+
+    @classmethod
+    def make(cls) -> None:
+        cls.folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=Path(tempfile.gettempdir()).parent))
+
+    @classmethod
+    def remove(cls) -> None:
+        shutil.rmtree(cls.folder)
+
+
+def report_left_elsewhere() -> None:
+    (Elsewhere.folder / unique("report")).write_text("for each run")
+
+
+def report_replaced_elsewhere() -> None:
+    (Elsewhere.folder / "report").write_text("of the last run")
+
+
+def compiled_elsewhere() -> None:
+    """As Python does when it imports a module, which it will then find."""
+    folder = Elsewhere.folder / "__pycache__"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{unique('module')}.pyc").write_bytes(b"0")
+
+
 CASES = (
     Case(
         "temporary_directory_filled",
@@ -145,5 +174,18 @@ CASES = (
         database_removed,
         teardown=remove_all,
         line=("sqlite3.connect(path)",),
+    ),
+    Case(
+        "report_left_elsewhere",
+        ("disk",),
+        report_left_elsewhere,
+        report_replaced_elsewhere,
+        setup=Elsewhere.make,
+        teardown=Elsewhere.remove,
+        budget="disk",
+        line=(".write_text(",),
+    ),
+    Case(
+        "compiled_elsewhere", clean=compiled_elsewhere, setup=Elsewhere.make, teardown=Elsewhere.remove, budget="disk"
     ),
 )

@@ -19,6 +19,7 @@ from typing import Final
 
 from cases.case import Arm
 from cases.catalog import ARMS
+from cases.leftovers import PREFIX, Elsewhere
 
 _MOST: Final = 300
 _LEAST: Final = 12
@@ -67,11 +68,12 @@ def mapped() -> int:
 
 
 def resident() -> int:
-    """Anonymous pages, of which malloc has given back what is free."""
+    """Anonymous pages, of which malloc has given back what is free, and those of children."""
     _libc.malloc_trim(0)
-    return next(
+    return sum(
         int(line.split()[1]) << 10
-        for line in Path("/proc/self/status").read_text().splitlines()
+        for process in ("self", *children())
+        for line in Path(f"/proc/{process}/status").read_text().splitlines()
         if line.startswith("RssAnon")
     )
 
@@ -107,7 +109,7 @@ METERS: Final[dict[str, Callable[[], int]]] = {
     "process": lambda: len(children()),
     # Other programs write there too: only what bears this process's name.
     "shm": lambda: sum(f"leakcheck-{os.getpid()}-" in name for name in os.listdir("/dev/shm")),
-    "disk": lambda: entries(tempfile.gettempdir()),
+    "disk": lambda: entries(tempfile.gettempdir()) + len(list(Elsewhere.folder.glob(f"{PREFIX}*"))),
     "mmap": mapped,
     "rss": resident,
     "heap": heap,

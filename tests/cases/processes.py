@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import time
 from array import array
 from functools import partial
@@ -26,6 +27,38 @@ CHILDREN: list[subprocess.Popen[bytes]] = []
 FORKED: array[int] = array("i")
 WORKERS: list[BaseProcess] = []
 POOLS: list[Pool] = []
+
+
+class Helper:
+    """A program that answers each line, and keeps a megabyte for it or releases that."""
+
+    child: subprocess.Popen[bytes]
+    PROGRAM = """if True:
+        import sys
+        kept = []
+        for line in sys.stdin.buffer:
+            kept.append(bytearray(b"1") * (1 << 20))
+            if line != b"keep\\n":
+                kept.pop()
+            print(flush=True)
+    """
+
+    @classmethod
+    def start(cls) -> None:
+        cls.child = subprocess.Popen([sys.executable, "-c", cls.PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        cls.ask("release")
+
+    @classmethod
+    def ask(cls, what: str) -> None:
+        assert cls.child.stdin is not None
+        assert cls.child.stdout is not None
+        cls.child.stdin.write(f"{what}\n".encode())
+        cls.child.stdin.flush()
+        cls.child.stdout.readline()
+
+    @classmethod
+    def stop(cls) -> None:
+        cls.child.communicate()
 
 
 def end_child(child: subprocess.Popen[bytes]) -> None:
@@ -276,5 +309,14 @@ CASES = (
         teardown=drain(POOLS, end_pool),
         line=("FORK.Pool(1)",),
         owner=("cases.processes.POOLS",),
+    ),
+    Case(
+        "helper_keeps_memory",
+        ("rss",),
+        partial(Helper.ask, "keep"),
+        partial(Helper.ask, "release"),
+        setup=Helper.start,
+        teardown=Helper.stop,
+        budget="rss",
     ),
 )

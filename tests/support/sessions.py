@@ -19,7 +19,11 @@ ARMS_SESSION: Final = """
     import pytest
     from cases.catalog import ARMS
 
-    PLAIN = [name for name in {arms} if not ARMS[name][0].folder]
+    def parameter(name):
+        budget = ARMS[name][0].budget
+        return pytest.param(name, marks=getattr(pytest.mark, f"{{budget}}_budget")()) if budget else name
+
+    PLAIN = [parameter(name) for name in {arms} if not ARMS[name][0].folder]
     IN_FOLDER = [name for name in {arms} if ARMS[name][0].folder]
 
     if PLAIN:

@@ -204,6 +204,15 @@ def test_resident_memory_that_the_allocator_keeps_is_no_leak() -> None:
     assert walk(budget("heap"), lambda i: 40 * KIB * i, exact_flat=True).outcome == "leak"
 
 
+def test_memory_of_a_child_is_a_leak_if_it_keeps_its_rate() -> None:
+    """Nothing is trimmed there, and nothing else is counted."""
+    verdict = walk(budget("rss"), lambda i: int(900 * KIB * i**0.5), in_child=True)
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reason.endswith("/iter over 229 iterations: it may be held by the allocator of the child")
+    verdict = walk(budget("rss"), lambda i: 40 * KIB * i, in_child=True)
+    assert (verdict.outcome, verdict.reason) == ("leak", "+40.0 KiB/iter sustained over 229 iterations")
+
+
 @pytest.mark.parametrize("page", [4 * KIB, 40 * KIB])
 def test_resident_memory_that_keeps_its_rate_is_a_leak_that_no_allocator_counts(page: int) -> None:
     """As pages of one large mapping that are touched one by one."""

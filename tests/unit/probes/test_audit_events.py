@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.probes import audit_events
-from pytest_leakcheck.probes.audit_events import MadeHere
+from pytest_leakcheck.probes.audit_events import MadeElsewhere, MadeHere
 
 
 @pytest.fixture
@@ -89,6 +89,60 @@ def test_what_is_only_read_or_made_by_no_reported_call_is_not_known(made: MadeHe
     assert "pipe" not in made
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[MadeElsewhere]:
+    """What is made outside the folder `inside`."""
+    (tmp_path / "inside").mkdir()
+    one = MadeElsewhere(str(tmp_path / "inside"))
+    one.start()
+    yield one
+    one.stop()
+
+
+@pytest.mark.parametrize("way", [name for name in WAYS if name not in ("below a descriptor", "socket")])
+def test_what_is_made_elsewhere_is_known_by_its_path_until_it_is_removed(
+    elsewhere: MadeElsewhere, tmp_path: Path, way: str
+) -> None:
+    path = tmp_path / "one"
+    WAYS[way](path)
+    elsewhere.forget_removed()
+    assert str(path) in elsewhere.names()
+    assert str(path.with_name("before")) not in elsewhere.names() or way == "link"
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
+    path.with_name("before").unlink(missing_ok=True)
+    elsewhere.forget_removed()
+    assert not elsewhere.any
+
+
+def test_what_is_not_new_or_not_elsewhere_is_left_out(
+    elsewhere: MadeElsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "again").touch()
+    elsewhere.restart()
+    (tmp_path / "again").write_text("once more")
+    (tmp_path / "inside" / "one").touch()
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "module.pyc").touch()
+    assert not elsewhere.any
+    monkeypatch.chdir(tmp_path)
+    Path("relative").touch()
+    assert list(elsewhere.names()) == [str(tmp_path / "relative")]
+
+
+def test_more_paths_than_can_be_noted_are_known_to_be_lost(
+    elsewhere: MadeElsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_events, "_TEXT_SIZE", len(str(tmp_path)) + 30)
+    (tmp_path / "one").touch()
+    assert not elsewhere.has_lost
+    (tmp_path / "other").touch()
+    assert elsewhere.has_lost
+    assert list(elsewhere.names()) == [str(tmp_path / "one")]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_what_a_forked_child_makes_is_known(made: MadeHere, tmp_path: Path) -> None:
@@ -97,6 +151,16 @@ def test_what_a_forked_child_makes_is_known(made: MadeHere, tmp_path: Path) -> N
         os._exit(0)
     os.waitpid(child, 0)
     assert "one" in made
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_what_a_forked_child_makes_elsewhere_is_known(elsewhere: MadeElsewhere, tmp_path: Path) -> None:
+    if (child := os.fork()) == 0:
+        (tmp_path / "one").touch()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert list(elsewhere.names()) == [str(tmp_path / "one")]
 
 
 @pytest.mark.usefixtures("made")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_leakcheck.probes.audit_events import MadeElsewhere
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.folders import Folder
 
@@ -76,6 +77,30 @@ def test_a_private_folder_is_counted_through_all_levels_with_what_others_make(pr
     assert sorted(private.kinds()) == ["$TMPDIR/one", "$TMPDIR/one/*", "$TMPDIR/one/*"]
     shutil.rmtree(private.path)
     assert read(private, 3) == private.read() == 0
+
+
+def test_what_is_made_elsewhere_counts_if_a_budget_names_the_resource(tmp_path: Path) -> None:
+    temporary = tmp_path / "leakcheck-12345678" / "t"
+    temporary.mkdir(parents=True)
+    folder = Folder("disk", str(temporary), MadeElsewhere(str(temporary)))
+    folder.open()
+    try:
+        for name in ("run-0a1b", "run-2c3d"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "log").touch()
+        assert folder.is_due()
+        assert read(folder, 1) == folder.read() == 4
+        assert folder.uncounted == ""
+        assert set(folder.kinds()) == {f"{tmp_path}/run-#", f"{tmp_path}/run-#/*"}
+        folder.named = False
+        assert read(folder, 2) == 0
+        assert folder.uncounted.startswith("4 new files are outside the temporary folder")
+        for name in ("run-0a1b", "run-2c3d"):
+            shutil.rmtree(tmp_path / name)
+        assert read(folder, 3) == 0
+        assert (folder.uncounted, folder.has_elsewhere) == ("", False)
+    finally:
+        folder.close()
 
 
 def test_a_link_out_of_a_private_folder_is_not_followed(private: Folder) -> None:

@@ -139,3 +139,17 @@ def test_what_has_no_floor_claims_none() -> None:
     bare = finding("test_bare", Verdict("heap", "ok", iterations=5))
     for wanted in ("failed", "all"):
         assert not [line for _colour, line in shown(bare, wanted=wanted) if "would have" in line]
+
+
+def test_no_sensitivity_is_stated_for_what_a_green_test_has_not_counted_and_it_says_so() -> None:
+    reason = "1 child process: its memory is not counted"
+    beside = finding("test_beside_a_helper", Verdict("fd", "ok", floor=0.5), Verdict("rss", "ok", reason=reason))
+    alone = finding("test_alone", Verdict("fd", "ok", floor=0.5), Verdict("rss", "ok", floor=4096.0))
+    assert [text.strip() for _colour, text in shown(alone, wanted="sensitivity")] == [
+        "sensitivity (each ok test would have caught): fd 1 in 2 iter; rss 4.0 KiB/iter"
+    ]
+    assert [text.strip() for _colour, text in shown(alone, beside, wanted="sensitivity")] == [
+        "sensitivity (each ok test would have caught): fd 1 in 2 iter",
+        f"rss: {reason}",
+        "(tests/test_loader.py::test_beside_a_helper)",
+    ]

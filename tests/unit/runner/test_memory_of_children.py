@@ -1,0 +1,78 @@
+"""Resident memory under a budget of its own: that of children counts, unless they come or go."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from pytest_leakcheck.runner.sampler import Sampler
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+GROWS = """if True:
+    import sys
+    kept = []
+    for line in sys.stdin:
+        kept.append(bytearray(b"1") * (1 << 20))
+        print(flush=True)
+"""
+
+
+@contextlib.contextmanager
+def growing_child() -> Iterator[Callable[[], object]]:
+    """A child that keeps a megabyte more at each call."""
+    command = [sys.executable, "-S", "-c", GROWS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        wants, answers = child.stdin, child.stdout
+
+        def grow() -> None:
+            print(file=wants, flush=True)
+            answers.readline()
+
+        grow()
+        yield grow
+        wants.close()
+
+
+def test_memory_of_children_that_live_through_the_series_counts_and_that_of_others_makes_no_step() -> None:
+    sampler = Sampler(["rss"], {}, 10)
+    megabyte = 1 << 20
+    try:
+        with growing_child() as grow, growing_child() as grow_and_end:
+            sampler.start()
+            for _ in range(3):
+                grow()
+                grow_and_end()
+                sampler.read()
+            assert len(sampler.samples.grown_children()) == 2
+            assert 6 * megabyte <= sampler.samples.above_start("rss") <= 7 * megabyte
+            with growing_child() as grow_late:
+                grow_late()
+                sampler.read()
+                late = sampler.samples.above_start("rss")
+            assert late <= 7 * megabyte
+        # Both have ended: none of what they kept is left in any row.
+        sampler.read()
+        assert sampler.samples.grown_children() == []
+        assert max(sampler.samples.series("rss").readings) - sampler.samples.series("rss").readings[0] < megabyte
+    finally:
+        sampler.close()
+
+
+def test_without_a_budget_that_names_it_no_memory_of_children_is_read() -> None:
+    sampler = Sampler(["rss"], {}, 10)
+    try:
+        assert sampler.instruments.resident is not None
+        sampler.instruments.resident.named = False
+        with growing_child() as grow:
+            sampler.start()
+            grow()
+            sampler.read()
+            assert sampler.samples.children() == {}
+    finally:
+        sampler.close()
