@@ -116,6 +116,7 @@ THREADS: Final = "thread"
 CHILDREN: Final = "process"
 HEAP: Final = "heap"
 OBJECTS: Final = "object"
+BLOCKS: Final = "block"
 DEVICE_MEMORY: Final = "vram"
 # Its peak also uses the kernel's high-water mark, and includes child processes, observed from the supervising process.
 RESIDENT: Final = "rss"

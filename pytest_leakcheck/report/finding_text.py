@@ -222,6 +222,8 @@ def _format_series(finding: Finding, verdict: Verdict) -> str:
         return f"{course:<19} within budget{kind}" + (f"; would have caught {floor}" if floor else "")
     note = "released by GC" if verdict.outcome == "unclosed" else "exact" if resource.scarce else ""
     note = note if series.kind == "measured" else series.kind
+    if verdict.outcome == "inconclusive" and verdict is not finding.verdict:
+        note = "(not decided)"
     return f"{course:<19} {sparkline(x)}  {_format_growth(verdict)}  {note}".rstrip()
 
 

@@ -154,7 +154,7 @@ class Measuring:
         """Judge what has enough readings or has grown since its ``ok``; return whether to continue measuring."""
         run, sampler = self._run, self._sampler
         self._next_look = next(self._looks, run.plan.effort.most)
-        for budget in run.plan.budgets:
+        for budget in self._judge.in_order(run.plan.budgets):
             name = budget.resource
             earlier = run.verdicts.get(name)
             if not sampler.samples.has(name) or (earlier and not self._judge.doubts(budget, earlier)):

@@ -5,6 +5,7 @@ A suspicion is the verdict that the readings alone would give. The looks for a c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Final, TypeAlias
@@ -15,7 +16,16 @@ from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
 from pytest_leakcheck.judge.not_judged import miscounted, not_counted, origin_unknown
-from pytest_leakcheck.model.resources import CHILDREN, HEAP, RESIDENT, Resource, exhausting, find_resource
+from pytest_leakcheck.model.resources import (
+    BLOCKS,
+    CHILDREN,
+    HEAP,
+    OBJECTS,
+    RESIDENT,
+    Resource,
+    exhausting,
+    find_resource,
+)
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.sampler import Sampler
@@ -27,6 +37,8 @@ class StartAgain:
     """The series must start again: it grew by resources that ended late, by frozen garbage, or by a cache now full."""
 
 
+# Bytes that rise in fewer iterations than this share of those in which a count of objects rises come in steps.
+_MIN_STEADY_RATIO: Final = 0.5
 # While a test retains no more than this (in bytes, or in units of other counters), it may repeat a suspected leak until
 # its minimum time has passed.
 _MAX_WAITING_BYTES: Final = 64 << 20
@@ -36,6 +48,9 @@ _MAX_WAITING_COUNT: Final = 1_000_000
 _POOL_ITERATIONS: Final = 250
 _MAX_LIMIT_SHARE: Final = 0.25
 _MAX_WAITING_CHILDREN: Final = 50
+
+# The largest block that the interpreter's own allocator serves, whose arenas are mapped memory.
+_MAX_BLOCK_BYTES: Final = 512
 
 _MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
 
@@ -113,6 +128,21 @@ class ResourceJudge:
         suspicion = judge(series, budget, self._context(budget, final=False))
         return suspicion is not None and suspicion.outcome in RED
 
+    def in_order(self, budgets: Iterable[Budget]) -> list[Budget]:
+        """Return the budgets in the order of judgement: bytes that come in steps after the counts that rise steadily.
+
+        A table doubles now and then, and an arena has room for many objects: such growth tells no rate, and is certain
+        by chance.
+        """
+        return sorted(budgets, key=lambda budget: self._comes_in_steps(budget.resource))
+
+    def _comes_in_steps(self, name: str) -> bool:
+        samples, resource = self._sampler.samples, find_resource(name)
+        if resource.scarce or resource.unit != "bytes" or not samples.has(name):
+            return False
+        rises = samples.rises(name)
+        return any(rises < _MIN_STEADY_RATIO * samples.rises(one) for one in (OBJECTS, BLOCKS) if samples.has(one))
+
     def retains_much(self) -> bool:
         """Return whether the test retains too much memory to continue only because its minimum time has not passed."""
         samples = self._sampler.samples
@@ -139,7 +169,7 @@ class ResourceJudge:
         """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
         run, sampler = self._run, self._sampler
         hint = NO_HINT
-        if not budget.judges_all_growth:
+        if _follows(budget):
             hint = Hint(rate=max(0.0, self._shown_by_exact_counters()))
             rest = judge(sampler.samples.series(budget.resource), budget, context, hint)
             if rest is None or rest.outcome == "ok":
@@ -199,8 +229,15 @@ class ResourceJudge:
         return growth(self._sampler.samples.series(name).readings, find_resource(name).tolerance)
 
     def _shown_by_exact_counters(self) -> float:
-        exact = (name for name in _MEMORY_BYTES if not find_resource(name).resolution)
-        return sum(self._growth_of(name).slope for name in exact if self._sampler.samples.has(name))
+        exact = {name: 1 for name in _MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
+        return sum(
+            self._growth_of(name).slope * each for name, each in exact.items() if self._sampler.samples.has(name)
+        )
+
+
+def _follows(budget: Budget) -> bool:
+    """Return whether growth that exact counters show is judged, and explained, by these: no budget names the resource."""
+    return bool(budget.traits.resolution) and not budget.explicit
 
 
 def _most_while_waiting(resource: Resource, headroom: int | None) -> float:

@@ -80,6 +80,11 @@ def pattern_of_a_number() -> None:
     re.compile(rf"id={next(NUMBERS)}(\d+)")
 
 
+def long_pattern() -> None:
+    """Its code takes kilobytes of malloc, for which the heap grows, and with it the mapped memory."""
+    re.compile(f"{next(NUMBERS)}" + "ab" * 1000)
+
+
 class Frame:
     """A table of the module, whose columns each test takes. pandas is imported only for it: it is large."""
 
@@ -130,6 +135,13 @@ CASES = (
     Case(
         "pattern_for_each_number",
         clean=pattern_of_a_number,
+        teardown=re.purge,
+        doubt="the cache of `re` takes 512 patterns",
+        settles_after=512,
+    ),
+    Case(
+        "long_pattern_for_each_number",
+        clean=long_pattern,
         teardown=re.purge,
         doubt="the cache of `re` takes 512 patterns",
         settles_after=512,

@@ -47,6 +47,32 @@ def unregistered() -> None:
     del REGISTRY[session.number]
 
 
+class Indexes:
+    """Lists every session in several tables, which do not become larger at the same time."""
+
+    tables: ClassVar[list[list[list[int]]]] = []
+
+    @classmethod
+    def make(cls) -> None:
+        cls.tables = [[[]] * (40 + 5 * at) for at in range(12)]
+
+    @classmethod
+    def drop(cls) -> None:
+        cls.tables = []
+
+
+def indexed() -> None:
+    row = [next(NUMBERS)]
+    for table in Indexes.tables:
+        table.append(row)
+
+
+def indexed_and_removed() -> None:
+    indexed()
+    for table in Indexes.tables:
+        table.pop()
+
+
 class Topic:
     """Calls all subscribers."""
 
@@ -375,5 +401,15 @@ CASES = (
         process_wide=True,
         line=("Node(Node())",),
         owner=("cycle of Node, Node",),
+    ),
+    Case(
+        "indexed_in_tables",
+        ("object",),
+        indexed,
+        indexed_and_removed,
+        setup=Indexes.make,
+        teardown=Indexes.drop,
+        line=("row = [",),
+        owner=("cases.objects.Indexes.tables",),
     ),
 )
