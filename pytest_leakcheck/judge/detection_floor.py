@@ -42,7 +42,7 @@ def detection_floor(
     orders = _rotate_readings(readings)
 
     def shows(slope: int) -> bool:
-        planted = [slope * i // resource.grain * resource.grain for i in range(len(readings))]
+        planted = [slope * i // resource.step * resource.step for i in range(len(readings))]
         return all(
             growth([value + leak for value, leak in zip(order, planted, strict=True)], tolerance, first_look).state
             == "growing"

@@ -45,7 +45,7 @@ def screen(series: Sequence[tuple[Series, Budget]], held: Mapping[str, int] = _N
             "ok",
             reason=_describe(held.get(one.resource, 0)),
             iterations=one.iterations,
-            floor=_min_rise(budget, one.iterations // 2) / (one.iterations // 2),
+            floor=max(_min_rise(budget, one.iterations // 2), budget.traits.step) / (one.iterations // 2),
             kind=one.kind,
             explicit=budget.explicit,
         )

@@ -93,6 +93,11 @@ class Resource:
         return self.scarce and self.unit == "count"
 
     @property
+    def step(self) -> int:
+        """The least increase that is sure to show, in its unit: that of allocators where they hide smaller ones."""
+        return max(self.grain, self.resolution)
+
+    @property
     def is_memory(self) -> bool:
         """Whether the resource is memory, of the process or of a device, counted in bytes, blocks or objects."""
         return self.exhausts in ("memory", "device")

@@ -22,8 +22,8 @@ Noise: TypeAlias = Callable[[random.Random], int]
 
 def planted(readings: list[int], resource: Resource, slope: float) -> list[int]:
     """The readings, with a leak that comes in whole pieces."""
-    grain = resource.grain
-    return [value + int(slope * i) // grain * grain for i, value in enumerate(readings)]
+    step = resource.step
+    return [value + int(slope * i) // step * step for i, value in enumerate(readings)]
 
 
 def state(readings: list[int], resource: Resource) -> str:
@@ -120,3 +120,14 @@ def test_a_descriptor_that_is_kept_at_random_as_often_as_the_floor_says_is_no_ok
 def test_a_series_that_is_too_short_has_none() -> None:
     heap = RESOURCES["heap"]
     assert detection_floor([5] * 6, heap, heap.tolerance, FIRST_LOOK, 5) is None
+
+
+@pytest.mark.parametrize("name", ["heap", "object", "block", "mmap", "rss"])
+def test_no_floor_is_below_one_step_of_the_counter(name: str) -> None:
+    """An arena of a megabyte in 58 iterations is one step, whatever the objects in it amount to per iteration."""
+    resource = RESOURCES[name]
+    assert floor_of([7] * 59, resource) * 58 >= resource.step
+    arenas = [i * 5 * 1024 // resource.step * resource.step for i in range(59)]
+    if name == "mmap":
+        assert state(arenas, resource) != "growing"
+        assert floor_of([7] * 59, resource) > 5 * 1024
