@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -115,25 +113,6 @@ def test_a_cause_that_is_added_is_one_finding(recorded: Suite) -> None:
     assert "4 known (1 cause)" in ran.text
 
 
-def test_a_cause_that_is_fixed_is_said_and_dropped(recorded: Suite) -> None:
-    shop = recorded.project.folder / "shop.py"
-    shop.write_text(
-        shop.read_text(encoding="utf-8").replace("SOCKETS.append(socket.socket())", "socket.socket().close()")
-    )
-    ran = recorded.run(*ALL, "-k", "socket or opened")
-    assert (red(ran), "fixed: shop.SOCKETS: " in ran.text) == ([], True)
-    recorded.run(*UPDATE, "-k", "socket or opened")
-    assert recorded.owners == sorted(name for name in CAUSES if name != "shop.SOCKETS")
-
-
-def test_a_cause_that_doubles_is_red(recorded: Suite) -> None:
-    leaky = recorded.project.folder / "tests" / "test_leaky.py"
-    leaky.write_text(leaky.read_text(encoding="utf-8").replace(": shop.connect()", ": shop.connect(); shop.connect()"))
-    ran = recorded.project.run(*(word for word in ALL if word != "--tb=no"), "-k", "socket", PYTHONPATH=recorded.paths)
-    assert red(ran) == [f"test_shop_sockets_{number}" for number in range(4)]
-    assert "known leak: was +1.0/iter, is +2.0/iter" in " ".join(ran.text.split())
-
-
 def test_beside_busy_processes_and_stopped_early_no_entry_is_lost(recorded: Suite) -> None:
     before = recorded.file.read_bytes()
     busy = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"]) for _ in range(2)]
@@ -145,30 +124,4 @@ def test_beside_busy_processes_and_stopped_early_no_entry_is_lost(recorded: Suit
         for process in busy:
             process.kill()
             process.wait()
-    assert recorded.file.read_bytes() == before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_middle_harms_nothing(recorded: Suite, number: signal.Signals) -> None:
-    before = recorded.file.read_bytes()
-    started = recorded.project.folder / "started"
-    recorded.project.write(
-        "tests/test_waits.py",
-        f"import pathlib, time\ndef test_waits():\n    pathlib.Path({str(started)!r}).touch()\n    time.sleep(60)\n",
-    )
-    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
-    command = [sys.executable, "-m", "pytest", *UPDATE, "-k", "vendor_handles or waits"]
-    with subprocess.Popen(
-        command,
-        cwd=recorded.project.folder,
-        env=environment | {"PYTHONPATH": recorded.paths},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as session:
-        while not started.exists() and session.poll() is None:
-            time.sleep(0.02)
-        session.send_signal(number)
-        session.wait(120)
-    started.unlink()
-    (recorded.project.folder / "tests" / "test_waits.py").unlink()
     assert recorded.file.read_bytes() == before

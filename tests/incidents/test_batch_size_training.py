@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from leakcheck_incidents.batch_size import fixed, leaky
 from leakcheck_incidents.batch_size.bench import quick
 from leakcheck_incidents.batch_size.callback import PeakRecorder, is_out_of_memory
 from leakcheck_incidents.batch_size.choice import Choice, choose
@@ -143,31 +140,6 @@ def test_a_store_that_cannot_be_written_does_not_end_a_training(
     with device.charging():
         train(LIGHT, choice, store.path.parent, PeakRecorder(choice, store, gauge_of(device)))
     assert f"this training run of {KEY} is not recorded" in caplog.text
-
-
-def course(arm: Any, configuration: Configuration, store: Store, runs: int) -> tuple[Run, ...]:
-    device = SimulatedDevice(CAPACITY)
-    for _ in range(runs):
-        with suppress(DeviceOutOfMemory):
-            run(store, device, arm.batch_size(store, configuration.key, device.kind, 480), configuration)
-        gc.collect()
-    return store.record(configuration.key, device.kind).runs
-
-
-@pytest.mark.parametrize("configuration", [LIGHT, HEAVY], ids=["light", "heavy"])
-def test_learnt_in_seven_runs(store: Store, configuration: Configuration) -> None:
-    runs = course(fixed, configuration, store, 7)
-    assert runs[-1].on_target
-    assert runs[-2].on_target
-    assert sum(one.oom for one in runs) <= 1
-    assert runs[0].oom is (configuration is HEAVY)
-
-
-def test_the_fixed_factor_runs_out_on_the_heavy_configuration_and_leaves_two_fifths_of_the_light_one_idle(
-    store: Store,
-) -> None:
-    assert all(one.oom for one in course(leaky, HEAVY, store, 3))
-    assert all(one.peak is not None and 0.55 < one.peak < 0.65 for one in course(leaky, LIGHT, store, 3))
 
 
 @pytest.mark.parametrize("configuration", [LIGHT, HEAVY], ids=["light", "heavy"])

@@ -21,7 +21,6 @@ from shell import shell
 
 INCIDENT = INCIDENTS["pyav_loader"]
 FOLDER = Path(leaky.__file__).parent
-TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +61,6 @@ def test_the_figures_of_the_leaky_arm(reproduced: subprocess.CompletedProcess[st
 def test_the_report_in_the_readme(reproduced: subprocess.CompletedProcess[str]) -> None:
     found = readme.steady(readme.first_block(reproduced.stdout))
     assert readme.steady(readme.report(FOLDER)) == found, "run: python -m leakcheck_incidents.readme pyav_loader"
-
-
-@pytest.mark.laboratory
-def test_a_long_run_of_the_fixed_loaders(project: Project) -> None:
-    """As long as that of the write-up: 360 switches, and not one descriptor."""
-    outcome = project.run(
-        *TESTS, "-k", "TestCollectorOff and fixed", "--leakcheck-iterations=360", "--leakcheck-max-time=110"
-    )
-    found = outcome.finding("TestCollectorOff::test_switch[fixed]")
-    assert (found["verdict"], found["slope"], found["iterations"]) == ("ok", 0.0, 360), outcome.text
 
 
 @pytest.mark.laboratory

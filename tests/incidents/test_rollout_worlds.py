@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS, Expectation
-from leakcheck_incidents.rollout_executor import fixed, leaky
 from leakcheck_incidents.rollout_executor.executor import WorkflowExecutor
 from leakcheck_incidents.rollout_executor.rollouts import PATIENCE, Endless, until
 from leakcheck_incidents.rollout_executor.staleness import Limits
@@ -93,14 +92,3 @@ def in_flight(create: Callable[..., WorkflowExecutor[Any]], world_size: int) -> 
             until(lambda: endless.running == manager.stats.running)  # noqa: B023 - called in this very step
             total += endless.running
     return total
-
-
-@pytest.mark.parametrize(
-    ("world_size", "undivided", "divided"),
-    [(1, 64, 64), (3, 192, 63), (8, 512, 64), (100, 6400, 100)],
-)
-def test_the_table_of_worlds(world_size: int, undivided: int, divided: int) -> None:
-    assert in_flight(leaky.create_workflow_executor, world_size) == undivided == 64 * world_size
-    total = in_flight(fixed.create_workflow_executor, world_size)
-    assert total == divided
-    assert 64 - (world_size - 1) <= total <= max(64, world_size)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from projects import Outcome, Project
@@ -101,17 +99,3 @@ def test_a_test_without_time_runs_once(project: Project) -> None:
     ran = project.run(ALL, "--leakcheck-session-time=0.1s")
     assert ran.last_line == "13 passed", ran.text
     assert "the next session begins with the same ones, because pytest's cache is off" in on_one_line(ran)
-
-
-@pytest.mark.parametrize(
-    ("option", "told"),
-    [
-        ("--leakcheck-sample=1", "(command line): expects a share such as 1/10, or 1/10@7 for the seventh turn"),
-        ("--leakcheck-session-time=soon", "(command line): expects a time above 0 such as 90s, 10min or 1.5h"),
-        ("--leakcheck-cases=two", "(command line): must be one of all, one"),
-    ],
-)
-def test_a_wrong_value_is_an_error(project_here: Project, option: str, told: str) -> None:
-    project_here.write("test_it.py", SUITE)
-    ran = project_here.run_here(ALL, option)
-    assert (ran.status, re.search(rf"{re.escape(option)} {re.escape(told)}", on_one_line(ran)) is not None) == (4, True)

@@ -26,6 +26,7 @@ def test_every_form(project: Project, arm: str, workers: str) -> None:
         assert {one["verdict"] for one in outcome.findings} == {"leak"}
         assert {one["slope"] for one in outcome.findings} == {1.0}
         assert outcome.text.count("LeakError: fd +1.0/iter") == FORMS_COUNT
+        assert {one["iterations"] for one in outcome.findings} == {17}
     else:
         assert outcome.status == 0, outcome.text
         assert {one["verdict"] for one in outcome.findings} == {"ok"}
@@ -42,68 +43,3 @@ def test_plain_pytest_runs_each_once(project: Project) -> None:
     outcome = project.run(leakcheck=False)
     assert outcome.status == 0, outcome.text
     assert outcome.last_line == "10 passed"
-
-
-@pytest.mark.laboratory
-def test_a_verdict_comes_within_twenty_iterations(project: Project) -> None:
-    project.load_asyncio()
-    project.write("test_forms.py", FORMS.format(after="KEPT.append(file)"))
-    outcome = project.run()
-    assert all(one["iterations"] + 3 <= 20 for one in outcome.findings)
-
-
-def test_every_fourth_within_a_hundred(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import os, pytest
-        COUNT = [0]
-        @pytest.mark.fd_budget
-        def test_every_fourth():
-            COUNT[0] += 1
-            if COUNT[0] % 4 == 0:
-                os.open(__file__, os.O_RDONLY)
-        """,
-    )
-    found = project.run().finding("test_every_fourth")
-    assert found["verdict"] == "leak"
-    assert found["iterations"] + 3 <= 100
-    assert found["slope"] == pytest.approx(0.25, rel=0.1)
-
-
-def test_thread_and_process(project: Project) -> None:
-    text = """
-        import subprocess, sys, threading
-        import pytest
-        STOP = threading.Event()
-        CHILDREN = []
-        @pytest.fixture(scope="module", autouse=True)
-        def clean_up():
-            yield
-            STOP.set()
-            for child in CHILDREN:
-                child.kill(); child.wait()
-        @pytest.mark.thread_budget(0)
-        def test_thread():
-            thread = threading.Thread(target=STOP.wait{arguments})
-            thread.start()
-            {join}
-        @pytest.mark.process_budget(0)
-        def test_process():
-            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep({seconds})"])
-            {wait}
-    """
-    project.write(
-        "test_it.py",
-        text.format(arguments="", join="", seconds=60, wait="CHILDREN.append(child)"),
-    )
-    leaky = project.run()
-    assert leaky.verdicts == {("test_thread", "thread"): "leak", ("test_process", "process"): "leak"}, leaky.text
-    assert leaky.finding("test_process", "process")["slope"] == 1.0
-    project.write(
-        "test_it.py",
-        text.format(arguments=", args=(0.001,)", join="thread.join()", seconds=0, wait="child.wait()"),
-    )
-    fixed = project.run()
-    assert fixed.status == 0
-    assert fixed.verdicts == {("test_thread", "thread"): "ok", ("test_process", "process"): "ok"}, fixed.text

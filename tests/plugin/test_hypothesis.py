@@ -132,26 +132,6 @@ def test_a_failure_is_the_test_s_own(given_project: Project) -> None:
     assert (given_project.folder / ".hypothesis").is_dir()
 
 
-@pytest.mark.laboratory
-def test_an_empty_one_retains_nothing(given_project: Project) -> None:
-    given_project.write(
-        "test_it.py",
-        _HEAD
-        + """
-    class TestIt:
-        @settings(max_examples=5)
-        @given(st.integers(), st.text())
-        @pytest.mark.leakcheck(max_time=20)
-        @pytest.mark.object_budget
-        def test_it(self, number, text): pass
-    """,
-    )
-    outcome = given_project.run()
-    assert outcome.last_line == "1 passed", outcome.text
-    assert {one["verdict"] for one in outcome.findings} <= {"ok", "inconclusive"}
-    assert outcome.verdicts["test_it", "object"] == "ok"
-
-
 def test_it_is_not_loaded_for_others(project: Project) -> None:
     project.write(
         "test_it.py",

@@ -91,13 +91,3 @@ def test_plain_steps_run_once_or_as_often_as_asked(project: Project) -> None:
     )
     outcome = project.run(leakcheck=False)
     assert outcome.last_line == "1 passed", outcome.text
-
-
-def test_markers_and_help_are_the_manual(project_here: Project) -> None:
-    markers = project_here.run_here("--markers", leakcheck=False).text
-    for name in ("fd", "thread", "process", "heap", "object", "rss"):
-        assert f"@pytest.mark.{name}_budget(" in markers
-    assert "@pytest.mark.leakcheck(" in markers
-    text = project_here.run_here("--help", leakcheck=False).text
-    for flag in ("--leakcheck ", "--leakcheck-iterations=N", "--leakcheck-json=PATH"):
-        assert flag in text

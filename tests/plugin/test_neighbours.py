@@ -7,38 +7,6 @@ import pytest
 from projects import HEAD, Project
 
 
-def test_a_test_that_fails_gets_no_verdict(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        HEAD
-        + """
-    @pytest.fixture(scope="module")
-    def outer():
-        yield
-        print("MODULE TORN DOWN")
-
-    @pytest.mark.fd_budget(0)
-    def test_fails(outer):
-        leak()
-        assert len(KEPT) == 0, "my own failure"
-
-    @pytest.mark.fd_budget(0)
-    def test_skips(): pytest.skip("not here")
-
-    @pytest.fixture
-    def broken(): raise ValueError("set-up")
-
-    @pytest.mark.fd_budget(0)
-    def test_set_up(broken): pass
-    """,
-    )
-    outcome = project.run("-rA", "-s")
-    assert outcome.findings == []
-    assert outcome.last_line == "1 failed, 1 skipped, 1 error"
-    assert "my own failure" in outcome.text
-    assert outcome.text.count("MODULE TORN DOWN") == 1
-
-
 def test_an_expected_leak(project: Project) -> None:
     project.write(
         "test_it.py",
@@ -339,21 +307,6 @@ def test_in_ci_the_short_summary_is_one_line(project: Project) -> None:
     text = project.run(CI="true").text
     assert text.rstrip().splitlines()[-2].startswith("LEAK test_it.py::test_it - LeakError: fd +1.0/iter")
     assert text.count("finding  ") == 1
-
-
-def test_a_report_that_can_no_longer_be_written(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import shutil
-        def test_it(): shutil.rmtree("reports")
-        """,
-    )
-    (project.folder / "reports").mkdir()
-    outcome = project.run("--leakcheck", "--leakcheck-json=reports/a.json", leakcheck=False)
-    assert outcome.status != 0
-    assert "leakcheck: could not write" in outcome.text
-    assert "Traceback" not in outcome.text
 
 
 def test_a_plugin_that_reads_fixtures_from_every_report(project: Project) -> None:

@@ -66,27 +66,3 @@ def test_growth_past_malloc_is_in_doubt_and_a_budget_decides_it(outcome: Outcome
 @pytest.mark.parametrize("test", ["test_arena_reused", "test_growth_is_allowed_to_the_heap"])
 def test_what_is_reused_or_shown_by_the_heap_is_ok(outcome: Outcome, test: str) -> None:
     assert outcome.verdicts[test, "rss"] == "ok"
-
-
-def test_a_budget_judges_all_growth(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import mmap
-        import pytest
-        ARENA = mmap.mmap(-1, 512 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-
-        def write(size):
-            ARENA.write(bytes([1]) * size)
-
-        @pytest.mark.leakcheck
-        def test_by_default(): write(64 << 10)
-
-        @pytest.mark.rss_budget
-        def test_budget(): write(64 << 10)
-    """,
-    )
-    outcome = project.run()
-    assert outcome.verdicts["test_by_default", "rss"] == "ok"
-    assert outcome.finding("test_by_default", "rss")["floor"] > 1 << 20
-    assert outcome.verdicts["test_budget", "rss"] == "leak"

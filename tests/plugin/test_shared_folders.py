@@ -54,22 +54,6 @@ CLEAN: Final = """
     def test_clean(turn):
         time.sleep(0.005)
 """
-# As a library in C does it, which Python knows nothing of.
-IN_C: Final = """
-    import ctypes, itertools, os, time
-    import pytest
-
-    LIBC, NUMBERS = ctypes.CDLL(None), itertools.count()
-
-    @pytest.mark.shm_budget(0)
-    @pytest.mark.parametrize("turn", range(4))
-    def test_leaky(turn):
-        name = f"leakcheck_c-{os.getpid()}-{next(NUMBERS)}"
-        os.close(LIBC.shm_open(name.encode(), os.O_CREAT | os.O_RDWR, 0o600))
-        with open("made", "a") as made:
-            made.write(name + "\\n")
-        time.sleep(0.005)
-"""
 
 
 @pytest.fixture
@@ -93,56 +77,6 @@ def verdicts(outcome: Outcome, resource: str) -> list[str]:
 
 
 @pytest.mark.laboratory
-@pytest.mark.parametrize("workers", [2, 4])
-def test_what_several_workers_leak_at_once_is_a_leak_in_each(project: Project, temporary: Path, workers: int) -> None:
-    write_leaky(project, workers)
-    outcome = project.run(f"-n{workers}", TMPDIR=str(temporary))
-    assert verdicts(outcome, "disk") == ["leak"] * workers, outcome.text
-    assert verdicts(outcome, "shm") == ["leak"] * workers, outcome.text
-
-
-# Makes entries with such names in both folders, a hundred a second, and removes all but the last two.
-NEIGHBOUR: Final = """
-    import os, signal, sys, tempfile, time
-
-    last, ended = [], []
-    signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
-    while not ended:
-        for folder, prefix in ((sys.argv[1], "tmp"), ("/dev/shm", "psm_")):
-            descriptor, path = tempfile.mkstemp(dir=folder, prefix=prefix)
-            os.close(descriptor)
-            last.append(path)
-        while len(last) > 2:
-            os.unlink(last.pop(0))
-        time.sleep(0.01)
-    for path in last:
-        os.unlink(path)
-"""
-
-
-@pytest.mark.laboratory
-def test_beside_workers_that_leak_and_a_busy_neighbour_clean_tests_are_not_red(
-    project: Project, temporary: Path
-) -> None:
-    write_leaky(project, 4)
-    project.write("test_clean.py", CLEAN)
-    neighbour = project.write("neighbour.py", NEIGHBOUR)
-    with subprocess.Popen([sys.executable, str(neighbour), str(temporary)]) as other:
-        try:
-            outcome = project.run("-n4", TMPDIR=str(temporary))
-        finally:
-            other.terminate()
-    for one in outcome.findings:
-        said = (one["verdict"], one["test"], one["reason"])
-        if "test_clean" in one["test"]:
-            assert one["verdict"] in ("ok", "inconclusive"), said
-        else:
-            assert one["verdict"] in ("leak", "inconclusive"), said
-        assert one["verdict"] != "inconclusive" or one["reason"], said
-    assert len({one["test"] for one in outcome.findings}) == 10, outcome.text
-
-
-@pytest.mark.laboratory
 def test_what_sessions_side_by_side_leak_is_a_leak_in_each_and_a_clean_one_is_not_red(
     project: Project, temporary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -162,14 +96,6 @@ def test_what_sessions_side_by_side_leak_is_a_leak_in_each_and_a_clean_one_is_no
     assert {one["colour"] for one in clean.findings} <= {"green", "yellow"}
     for one in clean.findings:
         assert one["verdict"] == "ok" or "of unknown origin in /dev/shm" in one["reason"], one
-
-
-@pytest.mark.laboratory
-def test_what_c_code_leaks_in_several_workers_is_in_doubt(project: Project, temporary: Path) -> None:
-    """No event tells who made it, and all make it alike."""
-    project.write("test_it.py", IN_C)
-    outcome = project.run("-n4", TMPDIR=str(temporary))
-    assert verdicts(outcome, "shm") == ["inconclusive"] * 4, outcome.text
 
 
 @pytest.mark.usefixtures("temporary")

@@ -170,24 +170,6 @@ def test_warnings_and_subtests_are_reported_once(project: Project) -> None:
     assert outcome.last_line == "2 passed, 1 warning, 1 subtests passed"
 
 
-def test_a_failing_subtest_is_the_tests_own_failure(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import pytest
-        RUNS = []
-        @pytest.mark.fd_budget(0)
-        def test_subtests(subtests):
-            RUNS.append(1)
-            with subtests.test(msg="one"): assert len(RUNS) > 1, "my own failure"
-        """,
-    )
-    outcome = project.run()
-    assert outcome.status == 1
-    assert outcome.findings == []
-    assert "my own failure" in outcome.text
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts what malloc handed out")
 @pytest.mark.parametrize("variables", [0, 20])
 def test_dicts_that_pytest_fills_and_empties_keep_their_size(project: Project, python: str, variables: int) -> None:

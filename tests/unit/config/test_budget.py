@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,47 +42,6 @@ def test_a_level_alone_is_read_in_the_unit_of_the_resource() -> None:
 )
 def test_its_text_is_what_it_allows(budget: Budget, text: str) -> None:
     assert str(budget) == text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "keywords", "message"),
-    [
-        ((1, 2), {}, "takes one level, 2 arguments were given"),
-        ((0,), {"level": 3}, "has no keyword 'level': valid keywords are per_iteration, peak, over, unclosed, reason"),
-        ((0,), {"per_iteration": -1}, "per_iteration: -1 is negative: a budget is 0 or more"),
-        ((0,), {"over": 0}, "over=0 is not a positive whole number: write over=10_000"),
-        ((0,), {"over": True}, "over=True is not a positive whole number: write over=10_000"),
-        ((0,), {"over": 1.5}, "over=1.5 is not a positive whole number: write over=10_000"),
-        ((), {"over": 9}, "over=9 needs a level to compare with: write fd_budget(LEVEL, over=9)"),
-        ((0,), {"unclosed": "maybe"}, "unclosed='maybe' is not one of 'fail', 'warn', 'allow'"),
-        ((0,), {"reason": 3}, "reason=3 is not a string"),
-    ],
-)
-def test_what_cannot_be_read_is_named(arguments: tuple[object, ...], keywords: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError) as raised:
-        parse_budget("fd", arguments, keywords)
-    assert str(raised.value) == message
-
-
-@PROPERTY
-@given(
-    name=NAMES,
-    level=st.none() | st.integers(0, 2**40),
-    rate=st.floats(0, 2**40),
-    over=st.none() | st.integers(1, 10**9),
-    unclosed=st.sampled_from(["fail", "warn", "allow"]),
-    reason=st.text(),
-)
-def test_every_budget_can_be_written_as_a_mark(
-    *, name: str, level: int | None, rate: float, over: int | None, unclosed: Any, reason: str
-) -> None:
-    over = over if level is not None else None
-    keywords: dict[str, object] = {"per_iteration": rate, "unclosed": unclosed, "reason": reason}
-    if over is not None:
-        keywords["over"] = over
-    read = parse_budget(name, () if level is None else (level,), keywords)
-    assert read == Budget(name, level, rate, over, unclosed, reason)
-    assert str(read)
 
 
 @PROPERTY

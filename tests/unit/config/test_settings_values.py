@@ -87,6 +87,9 @@ WRONG = [
         "'bad' is not one of auto, none, leak, over_budget, unclosed, inconclusive, nothing",
     ),
     ("leakcheck_missing", "x", "must be one of skip, fail"),
+    ("leakcheck_cases", "two", "must be one of all, one"),
+    ("leakcheck_sample", "1", "expects a share such as 1/10, or 1/10@7 for the seventh turn"),
+    ("leakcheck_session_time", "soon", "expects a time above 0 such as 90s, 10min or 1.5h"),
     ("leakcheck_summary", "x", "must be one of failed, all, none"),
     (
         "leakcheck_blame",
@@ -109,18 +112,6 @@ def test_a_wrong_flag_is_shown_as_it_was_typed(key: str, value: Any, wrong: str)
     with pytest.raises(InputError) as raised:
         resolved({key: str(value)})
     assert str(raised.value) == f"{flag}={value} (command line): {wrong}"
-
-
-def test_one_message_as_a_whole() -> None:
-    with pytest.raises(InputError) as raised:
-        resolved(configuration={"leakcheck_warmup": 0})
-    assert str(raised.value) == f"leakcheck_warmup = 0 (pyproject.toml): {WARMUP}"
-
-
-def test_flags_and_keys_are_named_after_the_option() -> None:
-    names = {option.name: (option.flag, option.key) for option in OPTIONS}
-    assert names[""] == ("--leakcheck", "leakcheck")
-    assert names["max-time"] == ("--leakcheck-max-time", "leakcheck_max_time")
 
 
 def test_words_are_split_at_commas_and_trimmed() -> None:

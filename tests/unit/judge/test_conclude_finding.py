@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pytest_leakcheck.baseline.known_leaks import Baseline
 from pytest_leakcheck.baseline.matching import KnownLeaks
@@ -15,12 +12,10 @@ from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.model.decoding import decode, encode
-from pytest_leakcheck.model.finding import Finding, Seen
+from pytest_leakcheck.model.finding import Seen
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.model.verdict import Verdict
 
-PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 AUTO = ("leak", "over_budget", "unclosed")
 IN_CI = (*AUTO, "inconclusive")
 TEST = "tests/test_loader.py::test_switch"
@@ -127,47 +122,6 @@ def test_the_fingerprint_is_of_the_leak_and_not_of_the_machine() -> None:
     assert len(others) == 4
     # Growth and an exceeded level have one cause: which of them is seen first may vary.
     assert replace(leak, verdicts=(replace(leak.verdict, outcome="over_budget"),)).fingerprint == leak.fingerprint
-
-
-OUTCOMES = st.sampled_from(["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"])
-COLOURS = st.sampled_from(["green", "yellow", "red"])
-FLOATS = st.floats(-1e12, 1e12)
-TEXTS = st.text(max_size=8)
-VERDICTS = st.builds(
-    Verdict,
-    resource=st.sampled_from(["fd", "heap", "gauge:frames"]),
-    outcome=OUTCOMES,
-    slope=FLOATS,
-    level=st.integers(-(2**62), 2**62),
-    iterations=st.integers(0, 300),
-    floor=st.none() | FLOATS,
-    reason=TEXTS,
-    advice=TEXTS,
-    explicit=st.booleans(),
-    colour=COLOURS,
-)
-FINDINGS = st.builds(
-    Finding,
-    test=TEXTS,
-    verdicts=st.lists(VERDICTS, min_size=1, max_size=2).map(tuple),
-    budgets=st.dictionaries(TEXTS, TEXTS, max_size=2),
-    seen=st.lists(st.builds(Seen, TEXTS, FLOATS, st.integers()), max_size=2).map(tuple),
-    held=st.dictionaries(
-        TEXTS, st.lists(st.builds(Held, TEXTS, st.integers(1, 99)), max_size=2).map(tuple), max_size=2
-    ),
-    recording=st.builds(
-        Recording, TEXTS, st.lists(st.builds(Series, TEXTS, st.just((1, 2)), st.just((0,))), max_size=2).map(tuple)
-    ),
-    reasons=st.dictionaries(TEXTS, TEXTS, max_size=2),
-)
-
-
-@PROPERTY
-@given(FINDINGS)
-def test_a_finding_survives_a_trip_through_json(finding: Finding) -> None:
-    read = decode(Finding, json.loads(json.dumps(encode(finding))))
-    assert read == finding
-    assert read.fingerprint == finding.fingerprint
 
 
 def test_a_known_leak_hides_no_explicit_budget_that_is_red() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,19 +10,11 @@ from hypothesis import strategies as st
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.judge.judge_series import Context, Hint, judge
-from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.verdict import Verdict
-from walks import budget, walk
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
-
-
-def test_a_verdict_survives_a_trip_through_json() -> None:
-    verdict = walk(budget("fd", 0), lambda i: int(i >= 7))
-    assert decode(Verdict, json.loads(json.dumps(encode(verdict)))) == verdict
 
 
 # Invariants.

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.recording import Recording, Series
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
@@ -47,29 +45,3 @@ def test_a_series_is_found_by_its_resource() -> None:
     recording = Recording("t", (Series("fd", (1, 2)), Series("heap", (3, 4))))
     assert recording.find("heap") == Series("heap", (3, 4))
     assert recording.find("rss") is None
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"schema": 2}, "schema 2 is not 1: written by another version"),
-        ({"schema": None}, "schema None is not 1: written by another version"),
-        ({"series": None}, "series: expected list, got None"),
-        ({"series": [{"resource": "fd"}]}, "series[0].readings: expected list, got nothing"),
-        (
-            {"warmup": "soon"},
-            "warmup: expected int, got 'soon'",
-        ),
-        ({"limits": 5}, "limits: expected object, got 5"),
-    ],
-)
-def test_what_is_no_recording_is_named(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(DecodeError) as raised:
-        decode(Recording, encode(Recording("t", ())) | change)
-    assert str(raised.value) == message
-
-
-@pytest.mark.parametrize("data", [None, [], "recording", 5])
-def test_what_is_no_object_is_no_recording(data: object) -> None:
-    with pytest.raises(DecodeError, match="value: expected object, got "):
-        decode(Recording, data)

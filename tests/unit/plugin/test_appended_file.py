@@ -73,21 +73,3 @@ def test_a_file_that_was_removed_is_not_begun_again(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="the file or its folder was removed"):
         file.write("text")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_pipe_ends_only_when_it_is_closed(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        file = begun(pipe)
-        for text in (b"one", b"two"):
-            file.write(text.decode())
-            assert os.read(reader, 100) == text
-            with pytest.raises(BlockingIOError):
-                os.read(reader, 100)
-        file.close()
-        assert os.read(reader, 100) == b""
-        assert pipe.is_fifo()
-    finally:
-        os.close(reader)

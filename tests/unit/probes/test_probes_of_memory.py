@@ -9,7 +9,6 @@ import mmap
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,39 +141,6 @@ def test_mapped_sees_what_is_mapped_and_not_touched(tmp_path: Path, file: bool) 
     assert (held - before, after - before) == (MIB, 0)
 
 
-@pytest.mark.laboratory
-def test_stacks_and_arenas_of_threads_are_not_mapped_memory() -> None:
-    mapped, end = Mapped(), threading.Event()
-    ready = threading.Barrier(7)
-
-    def run() -> None:
-        _blocks = [bytes(5000) for _ in range(40)]
-        ready.wait()
-        end.wait()
-
-    mapped.open()
-    before, space_before = mapped.read(), psutil.Process().memory_info().vms
-    threads = [threading.Thread(target=run) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    ready.wait()
-    # Six stacks of 8 MiB. What an arena holds in use counts: 0.2 MiB.
-    assert psutil.Process().memory_info().vms - space_before >= 6 * 8 * MIB - 40 * MIB
-    assert mapped.read() - before < 3 * MIB
-    kept = [mmap.mmap(-1, MIB // 4) for _ in range(32)]
-    held = mapped.read()
-    assert 8 * MIB <= held - before < 11 * MIB
-    end.set()
-    for thread in threads:
-        thread.join()
-    # The stacks are kept for later threads.
-    assert abs(mapped.read() - held) < 3 * MIB
-    for one in kept:
-        one.close()
-    assert mapped.read() - before < 3 * MIB
-    mapped.close()
-
-
 _STACK = 8 * MIB
 
 
@@ -254,21 +220,3 @@ def test_without_proc_memory_is_unavailable(monkeypatch: pytest.MonkeyPatch, res
         patch.setattr(os, "open", no_such_file)
         _instruments, missing = open_instruments([resource])
     assert str(missing[resource]) == reason
-
-
-def test_small_arrays_of_ever_new_sizes_do_not_look_like_a_leak() -> None:
-    pytest.importorskip("numpy")
-    code = """
-import numpy
-from pytest_leakcheck.probes.native_heap import Heap
-
-heap = Heap()
-heap.open()
-start = heap.read()
-for size in range(1, 1024):
-    arrays = [numpy.zeros(size, "u1") for _ in range(7)]
-    del arrays
-print(heap.read() - start)
-"""
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=600)
-    assert int(done.stdout) < 4096

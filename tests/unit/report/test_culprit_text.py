@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step, Where, fingerprint
-from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.report.culprit_text import (
     ARROW,
     cycle_text,
@@ -152,14 +150,6 @@ def test_a_file_below_this_folder_is_shown_from_here(monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     assert place(Site(str(tmp_path / "src" / "decode" / "loader.py"), 3, "f")) == "src/decode/loader.py:3"
     assert place(Site(f"{tmp_path}-2/loader.py", 3, "f")) == f"{tmp_path.name}-2/loader.py:3"
-
-
-def test_a_culprit_survives_json() -> None:
-    full = replace(
-        CULPRIT, kept=FRAMES, cycle=("A", "B"), unresolved={"site": "no"}, iterations=24, source="x = open(path)"
-    )
-    for culprit in (full, Culprit("heap")):
-        assert decode(Culprit, json.loads(json.dumps(encode(culprit)))) == culprit
 
 
 def named(culprit: Culprit | None, test: str = "tests/test_a.py::test_b") -> str:

@@ -72,31 +72,6 @@ def test_the_command_that_measures_it_again() -> None:
     )
 
 
-def test_a_card_tells_what_grows_where_and_what_holds_it(tmp_path: Path) -> None:
-    shop = tmp_path / "shop.py"
-    shop.write_text(SHOP, encoding="utf-8")
-    card = card_of_finding(finding(culprit=culprit_in(shop)), Session())
-    assert card.title == "fd +1.0/iter — shop.py:5 os.open() (17 iterations)"
-    assert card.lead.endswith(
-        "; this process reaches its limit of 1,024 descriptors (ulimit -n) after ≈ 1,027 iterations"
-    )
-    assert [part.title for part in card.parts] == ["What grows", "Where it is made", "What holds it"]
-    _grows, made, holds = card.parts
-    assert card.about == ("finding cddfa6-fd-shop-open", "tests/test_shop.py::test_it")
-    # The line is in the excerpt, and so not in the row as well.
-    assert [label for label, _text in made.rows] == ["opened"]
-    assert "os.open('.'" not in made.rows[0][1]
-    assert [(number, marked) for number, _text, marked in made.source] == [
-        (2, False),
-        (3, False),
-        (4, False),
-        (5, True),
-        (6, False),
-    ]
-    assert holds.rows == (("held by", "shop.KEPT"),)
-    assert holds.path == (("module shop", ""), ("└ KEPT → int", "grows by 1.0/iter"))
-
-
 def test_source_is_left_out_where_it_is_not_wanted_or_not_there(tmp_path: Path) -> None:
     shop = tmp_path / "shop.py"
     shop.write_text(SHOP, encoding="utf-8")

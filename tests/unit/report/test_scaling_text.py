@@ -5,14 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-import pytest
-
 from pytest_leakcheck.config.bounds import parse_bound
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.judge.policy import Policy
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
-from pytest_leakcheck.model.decoding import decode, encode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Phase, Recording
 from pytest_leakcheck.model.resources import find_resource
@@ -151,18 +148,3 @@ def test_fixed_it_says_what_would_have_shown() -> None:
     assert list(summary_lines([found], Tally([found]), "sensitivity")) == [
         ("dim", "  sensitivity (each ok test would have caught): rss 1.0 KiB/shard")
     ]
-
-
-@pytest.mark.parametrize("found", [finding(GROWING, {"rss": "O(1)"}, [CULPRIT]), finding(STILL, {"rss": "O(1)"})])
-def test_it_travels_as_json(found: Finding) -> None:
-    assert decode(Finding, encode(found)) == found
-
-
-def test_points_and_law_are_in_the_json_file() -> None:
-    found = finding(GROWING, {"rss": "O(1)"}, [CULPRIT])
-    entry = encode(found)
-    points = [(point["size"], point["peaks"]) for point in entry["scaled"]["points"]]
-    assert points == [(size, {"rss": (5 + size) * MIB}) for size in SIZES]
-    (verdict,) = entry["verdicts"]
-    assert (verdict["law"]["order"], verdict["law"]["exponent"], verdict["slope"]) == ("O(n)", 1.0, MIB)
-    assert (entry["site"]["line"], entry["owner"]["name"]) == (40, "Uploader.add() local 'self'.parts")

@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import sys
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -68,31 +66,6 @@ def test_a_cache_that_the_program_has_frozen_is_named() -> None:
     assert "load: 2,000 of 4,000" in text_of(owners)
 
 
-def test_a_deque_with_a_bound_is_named_also_when_it_is_new() -> None:
-    owners = BoundedOwners()
-    recent = deque(([i] for i in range(MANY)), maxlen=2 * MANY)
-    filling = owners.filling("object")
-    assert filling is not None
-    assert (filling.text, filling.retained, filling.full) == ("deque(maxlen): 2,000 of 4,000", MANY, False)
-    recent.extend([i] for i in range(MANY))
-    full = owners.filling("object")
-    assert full is not None
-    assert (full.text, full.retained, full.full) == ("deque(maxlen): 4,000 of 4,000", 2 * MANY, True)
-
-
-def test_what_has_no_bound_explains_nothing() -> None:
-    @functools.lru_cache(None)
-    def load(index: int) -> list[int]:
-        return [index]
-
-    endless: deque[list[int]] = deque()
-    owners = BoundedOwners()
-    for index in range(MANY):
-        load(index)
-    endless.extend([i] for i in range(MANY))
-    assert text_of(owners) == ""
-
-
 def test_an_executor_below_its_workers_is_named() -> None:
     held = threading.Event()
     with ThreadPoolExecutor(4) as executor:
@@ -141,27 +114,6 @@ def test_an_owner_explains_descriptors_only_where_it_holds_them(tmp_path: Path) 
         by_number = owners.filling("fd", numbers)
         assert by_number is not None
         assert by_number.retained == 20
-
-
-class BlockValuesRefs:
-    """As pandas' class of that name, whose lists of views are cleared of the dead ones now and then."""
-
-    def __init__(self) -> None:
-        self.referenced_blocks: list[object] = []
-        self.clear_counter = 500
-
-
-def test_references_to_views_that_pandas_clears_out_later_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas._libs.internals", SimpleNamespace(BlockValuesRefs=BlockValuesRefs))
-    column = BlockValuesRefs()
-    owners = BoundedOwners()
-    assert owners.filling("object") is None
-    column.referenced_blocks.extend(object() for _ in range(180))
-    filling = owners.filling("object")
-    assert filling is not None
-    assert (filling.text, filling.retained) == ("pandas' references to views: 180 of 500", 180)
-    # Bytes are not explained by them.
-    assert owners.filling("heap") is None
 
 
 def test_a_full_owner_explains_growth_only_while_larger_entries_replace_smaller_ones() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import mmap
-import os
 import sys
 from collections import deque
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.bounded_caches import RefillingCaches
-from repeats import Work, open_null, repeat
+from repeats import Work, repeat
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -77,20 +76,6 @@ def test_a_leak_that_begins_when_the_cache_is_full_is_found() -> None:
     verdict = red(work)
     assert verdict is not None
     assert (verdict.resource, verdict.outcome, verdict.slope) == ("fd", "leak", 1.0)
-
-
-def test_a_number_alone_may_be_a_descriptor() -> None:
-    numbers: deque[int] = deque(maxlen=1000)
-    opened: list[int] = []
-
-    def work() -> None:
-        opened.append(open_null())
-        numbers.append(opened[-1])
-
-    verdicts = {verdict.resource: verdict for verdict in repeat(work, Budget("fd", explicit=False)).verdicts}
-    for number in opened:
-        os.close(number)
-    assert verdicts["fd"].reason == "bounded cache still filling: deque(maxlen): 565 of 1,000"
 
 
 @pytest.mark.laboratory

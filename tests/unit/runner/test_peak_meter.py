@@ -35,19 +35,6 @@ def peaks(
     return found, meter
 
 
-def test_what_comes_and_goes_is_seen_at_its_highest() -> None:
-    def work(_meter: Meter) -> None:
-        for file in [os.open(os.devnull, os.O_RDONLY) for _ in range(7)]:
-            os.close(file)
-
-    def less(_meter: Meter) -> None:
-        for _ in range(7):
-            os.close(os.open(os.devnull, os.O_RDONLY))
-
-    assert peaks(work, "fd")[0] == {"fd": 7}
-    assert peaks(less, "fd")[0] == {"fd": 1}
-
-
 def test_threads_files_and_shared_memory() -> None:
     def work(meter: Meter) -> None:
         end = threading.Event()
@@ -182,20 +169,6 @@ def named(work: Callable[[], object], rest: float | None = None) -> Culprit:
 def untraced() -> Iterator[None]:
     yield
     tracemalloc.stop()
-
-
-def test_the_line_and_the_variable_are_named() -> None:
-    def work() -> None:
-        parts = []
-        for _ in range(16):
-            parts.append(bytearray(b"x") * MIB)  # noqa: PERF401 - the line that is sought
-
-    culprit = named(work)
-    assert culprit.site is not None
-    assert culprit.source.startswith("parts.append(bytearray")
-    assert culprit.owner is not None
-    assert culprit.owner.name.endswith("work() local 'parts'")
-    assert "bytearray" in culprit.owner.holds
 
 
 def test_readings_that_other_processes_hold_up_are_no_less_often(monkeypatch: pytest.MonkeyPatch) -> None:

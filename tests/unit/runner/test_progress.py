@@ -50,14 +50,3 @@ def test_a_clean_repetition_stays_clean_while_it_is_followed(told: list[Progress
     assert all(one.state == "measuring" and one.iteration <= one.most for one in measured)
     assert set(told[-1].growth) == {"object", "heap"}
     assert {one.growth["object"] for one in measured} == {0.0}
-
-
-@pytest.mark.laboratory
-def test_it_is_told_so_often_and_no_more(told: list[Progress], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "EVERY", 1e6)
-    repeat(None)
-    assert len(told) == 1
-    monkeypatch.setattr(progress, "AFTER", 1e6)
-    repeat(None)
-    repeat([])
-    assert len(told) == 1

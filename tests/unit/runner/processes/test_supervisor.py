@@ -14,7 +14,6 @@ from pytest_leakcheck.runner.processes.supervisor import (
     Ended,
     Start,
     excerpt,
-    quiet_environment,
     run,
     unsupported,
 )
@@ -84,32 +83,6 @@ def test_patience_is_for_one_iteration(tmp_path: Path) -> None:
     ended = ran(tmp_path, program, patience=2.5)
     assert (ended.status, ended.hung) == (0, False)
     assert ended.seconds > 2.5
-
-
-def test_one_that_has_said_all_is_not_waited_for(tmp_path: Path) -> None:
-    ended = ran(tmp_path, "board.finish(); time.sleep(600)")
-    assert not ended.hung
-    assert ended.seconds < 30
-
-
-def test_what_it_started_ends_with_it(tmp_path: Path) -> None:
-    ended = ran(tmp_path, "Path('pids').write_text(str(subprocess.Popen(sleeper).pid))")
-    assert ended.status == 0
-    assert not left_over(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("given", "tuned"),
-    [
-        (None, "glibc.malloc.tcache_count=0:glibc.malloc.mmap_threshold=131072"),
-        ("", "glibc.malloc.tcache_count=0:glibc.malloc.mmap_threshold=131072"),
-        ("a=1", "glibc.malloc.tcache_count=0:glibc.malloc.mmap_threshold=131072:a=1"),
-        ("glibc.malloc.tcache_count=3", "glibc.malloc.mmap_threshold=131072:glibc.malloc.tcache_count=3"),
-    ],
-)
-def test_tunables(given: str | None, tuned: str) -> None:
-    environment = {"HOME": "/"} | ({} if given is None else {"GLIBC_TUNABLES": given})
-    assert quiet_environment(environment) == {"HOME": "/", "GLIBC_TUNABLES": tuned}
 
 
 def test_an_excerpt_is_the_end_without_the_machinery() -> None:
