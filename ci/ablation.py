@@ -26,7 +26,7 @@ from cases.catalog import ARMS
 from projects import UNNAMED, Project
 from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
-from sessions import ARMS_CONFTEST, ARMS_SESSION
+from sessions import by_arm, run_arms, write_arms
 
 _JUDGE: Final = "from pytest_leakcheck.judge import judge_series"
 _RULES: Final = "from pytest_leakcheck.runner.resource_judge import ResourceJudge"
@@ -54,7 +54,6 @@ _UNDER: Final = {
     "at tracers": ("--cov=cases", "--cov-report="),
     "minimum time": ("--leakcheck-min-time=3",),
 }
-_TIMEOUT: Final = 3600.0
 
 
 def main() -> int:
@@ -84,15 +83,9 @@ def _judge(arms: list[str], statements: tuple[str, ...], under: tuple[str, ...])
     """Return the worst outcome of each arm: red, in doubt or ok."""
     with tempfile.TemporaryDirectory() as folder:
         project = Project(Path(folder))
-        project.write("conftest.py", ARMS_CONFTEST + UNNAMED + "".join(f"\n    {line}" for line in statements) + "\n")
-        project.write("test_it.py", ARMS_SESSION.format(arms=arms))
-        project.write("tmp/keep", "")
-        temporary = str(project.folder / "tmp")
-        ran = project.run("--tb=no", *under, limit=_TIMEOUT, PYTHONPATH=str(ROOT / "tests"), TMPDIR=temporary)
-    outcomes: dict[str, set[str]] = {arm: set() for arm in arms}
-    for verdict in ran.findings:
-        outcomes[verdict["test"].partition("[")[2].removesuffix("]")].add(verdict["verdict"])
-    return {arm: _worst(seen) for arm, seen in outcomes.items()}
+        write_arms(project, arms, UNNAMED + "".join(f"\n    {line}" for line in statements) + "\n")
+        found = by_arm(run_arms(project, *under), arms)
+    return {arm: _worst({one["verdict"] for one in verdicts}) for arm, verdicts in found.items()}
 
 
 def _worst(seen: set[str]) -> str:

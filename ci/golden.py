@@ -42,7 +42,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), str(_BENCH
 from checkers import CHECKERS, FORM
 from leakcheck_incidents.catalog import INCIDENTS
 from projects import Outcome, Project
-from sessions import ARMS_CONFTEST, ARMS_SESSION, FORMS, FORMS_ARMS, REVERSED
+from sessions import FORMS, FORMS_ARMS, REVERSED, run_arms, write_arms
 from subjects import Subject, constants, read_corpus
 from venvs import PROJECT, Missing, environment
 from verdict_rows import FILE, Rows, by_parameter, compare, made_with, merge, read, reduce, varied, write
@@ -64,11 +64,8 @@ _COMMON_REQUIREMENTS: Final = ("pytest>=9,<10", "setuptools<81")
 class Job:
     """One or more pytest sessions whose rows are recorded together.
 
-    Attributes:
-        section: The section of the record that its rows belong to.
-        name: Name in the output. In every section but `cases`, each row name starts with it.
-        run: Run the sessions. Takes the number of the run, from 0; returns the rows and the installed versions.
-        covers: Whether the recorded row with this name belongs to this job.
+    In every section but `cases`, each row name starts with `name`. `run` takes the number of the run, from 0, and returns
+    the rows and the installed versions. `covers` tells whether the recorded row with this name belongs to this job.
     """
 
     section: str
@@ -117,14 +114,7 @@ _EXIT_NOT_RUN: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A job that was run.
-
-    Attributes:
-        job: The job.
-        rows: The rows of all runs, merged.
-        versions: Versions of the packages and the interpreter that it ran with.
-        seconds: Duration of all runs together.
-    """
+    """A job that was run: the rows of all runs, merged; the installed versions; the seconds of all runs together."""
 
     job: Job
     rows: Rows
@@ -236,9 +226,8 @@ def _run_cases(number: int) -> tuple[Rows, dict[str, str]]:
     from cases.catalog import ARMS
 
     with _temporary_project() as project:
-        project.write("conftest.py", ARMS_CONFTEST + (REVERSED if number % 2 else ""))
-        project.write("test_it.py", ARMS_SESSION.format(arms=list(ARMS)))
-        return by_parameter(_read_rows(_run_pytest(project, PYTHONPATH=str(ROOT / "tests")))), _find_versions("numpy")
+        write_arms(project, ARMS, REVERSED if number % 2 else "")
+        return by_parameter(_read_rows(run_arms(project))), _find_versions("numpy")
 
 
 def _run_form(arm: str, _number: int) -> tuple[Rows, dict[str, str]]:

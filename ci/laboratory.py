@@ -85,9 +85,8 @@ def main() -> int:
         result["parts"][name] = run(name, part)
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     failed = [name for name, row in result["parts"].items() if row["status"] != 0]
-    print(
-        f"--- wrote {options.out}; {len(chosen) - len(failed)} passed, {len(failed)} failed: {', '.join(failed) or '-'}"
-    )
+    passed = len(chosen) - len(failed)
+    print(f"--- wrote {options.out}; {passed} passed, {len(failed)} failed: {', '.join(failed) or '-'}")
     return int(bool(failed))
 
 

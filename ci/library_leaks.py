@@ -19,7 +19,6 @@ Usage: python ci/library_leaks.py                 (exits with 1 on any differenc
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import tempfile
@@ -38,7 +37,7 @@ from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.report.json_file import read
 from subjects import constants
-from venvs import PROJECT, ROOT, Missing, environment, version
+from venvs import PROJECT, ROOT, Missing, environment, inherited, version
 
 # Seconds for one session with two tests; the slowest takes a quarter of it.
 _LIMIT: Final = 300
@@ -79,19 +78,10 @@ def main() -> int:
 def check(
     leak: LibraryLeak, path: Path, requires: tuple[str, ...], *, newest: bool
 ) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """Yield a row for each resource of an entry, and one for the default settings.
+    """Yield a row for each resource of an entry, and one for the default settings, each with what differs from the entry.
 
-    Args:
-        leak: The entry.
-        path: Its reproduction.
-        requires: What to install.
-        newest: The release may be one that the entry does not cover.
-
-    Yields:
-        The release, the resource and the rate, and what differs from the entry; empty if nothing does.
-
-    Raises:
-        Missing: A package could not be installed, or a session has written no report.
+    A row has the release, the resource and the rate. The `newest` release may be one that the entry does not cover. Raise
+    `Missing` if a package could not be installed, or a session has written no report.
     """
     requires = ("pytest>=9.0", *requires, PROJECT)
     environments = ROOT / ".venv" / "library-leaks"
@@ -112,9 +102,8 @@ def run(python: Path, path: Path, *arguments: str) -> dict[str, Finding]:
         ini.write_text("[pytest]\n", encoding="utf-8")
         command = [str(python), "-m", "pytest", "-c", str(ini), "--rootdir", folder, "-p", "no:cacheprovider"]
         command += ["--leakcheck", "--leakcheck-json", str(report), *arguments, str(path)]
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))}
         done = subprocess.run(
-            command, cwd=folder, env=clean, capture_output=True, text=True, check=False, timeout=_LIMIT
+            command, cwd=folder, env=inherited(), capture_output=True, text=True, check=False, timeout=_LIMIT
         )
         try:
             findings = read(report).findings

@@ -56,18 +56,7 @@ def run(test: str, *arguments: str) -> str:
         Path(folder, "test_config.py").write_text(test, encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "--leakcheck", "-p", "no:cacheprovider", *arguments]
         # Plugins of other projects would add their lines.
-        command += [
-            "-p",
-            "no:asyncio",
-            "-p",
-            "no:anyio",
-            "-p",
-            "no:hypothesispytest",
-            "-p",
-            "no:cov",
-            "-p",
-            "no:timeout",
-        ]
+        command += [f"-pno:{name}" for name in ("asyncio", "anyio", "hypothesispytest", "cov", "timeout")]
         clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
         limited = ["sh", "-c", 'ulimit -S -n 1024 && exec "$@"', "sh", *command]
         done = subprocess.run(

@@ -31,7 +31,7 @@ sys.path[:0] = [str(_PARTS), str(Path(__file__).with_name("bench"))]
 
 from suite_catalog import EMPTY, SUITES, Suite
 from suite_figures import Figures, Run, compute, draw, parse_outcomes
-from venvs import PROJECT, ROOT, Missing, call, environment
+from venvs import PROJECT, ROOT, Missing, call, environment, inherited
 
 _TIMEOUT_SECONDS: Final = 7200
 _JUDGE: Final = ("--leakcheck-scope=all", "--leakcheck-json=findings.json")
@@ -44,14 +44,9 @@ _PLAIN: Final = ("-p", "no:leakcheck")
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A suite in its environment.
+    """A suite in its environment: its interpreter, and the arguments of pytest that name the tests.
 
-    Attributes:
-        suite: The suite.
-        python: The interpreter of the environment.
-        root: The folder that node ids are relative to.
-        targets: The arguments of pytest that name the tests.
-        folder: Where pytest is started; the runs leave their output there, so that a finding can be looked into.
+    Node ids are relative to `root`. The runs start in `folder`, and leave their output there for a look into a finding.
     """
 
     suite: Suite
@@ -151,13 +146,10 @@ def _pytest(installed: Installed, name: str, arguments: Sequence[str], statuses:
     command += ["-p", "no:cacheprovider", "-p", "pick_tests", *installed.suite.options]
     # pytest takes a relative pattern as one below the folder that it is started in.
     command += [f"--ignore-glob={installed.root}/*/{pattern}" for pattern in installed.suite.left_out]
-    # Without the settings of the session that this script may run in.
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
-    clean.pop("CI", None)
     done = subprocess.run(
         [*command, *arguments, *installed.targets],
         cwd=installed.folder,
-        env=clean | {"PYTHONPATH": str(_PARTS), "SUITES_PICK": str(installed.folder / "pick.json")},
+        env=inherited() | {"PYTHONPATH": str(_PARTS), "SUITES_PICK": str(installed.folder / "pick.json")},
         capture_output=True,
         text=True,
         check=False,

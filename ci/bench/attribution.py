@@ -31,11 +31,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from cases.case import Case
 from projects import Project
-from sessions import ARMS_CONFTEST, ARMS_SESSION
+from sessions import by_arm, run_arms, write_arms
 
 _OWN: Final = "pytest_leakcheck"
-# Seconds. All cases take four minutes on two idle cores.
-_TIMEOUT: Final = 3600.0
 _BUSY: Final = "import sys\nwhile True: sum(range(10_000))"
 
 
@@ -43,13 +41,8 @@ _BUSY: Final = "import sys\nwhile True: sum(range(10_000))"
 class Answer:
     """What the report says about one case.
 
-    Attributes:
-        case: The case.
-        line: ``right``, ``wrong`` or ``unresolved``; ``missed`` if the case is not judged as a leak.
-        owner: The same.
-        site: The named line, or the reason why none is named.
-        held_by: The named owner, or the reason why none is named.
-        is_own: Whether the report names an object of the plugin.
+    `line` and `owner` are ``right``, ``wrong``, ``unresolved``, or ``missed`` if the case is not judged as a leak. `site`
+    and `held_by` are what is named, or the reason why nothing is. `is_own`: the report names an object of the plugin.
     """
 
     case: Case
@@ -101,19 +94,12 @@ def _names_own(finding: Mapping[str, Any]) -> bool:
 
 def run(cases: Sequence[Case], arguments: Sequence[str]) -> list[Answer]:
     """Run the leaky arms of these cases in one session."""
-    arms = [f"{case.name}-leaky" for case in cases]
     with tempfile.TemporaryDirectory(prefix="attribution-") as folder:
         project = Project(Path(folder))
-        project.write("conftest.py", ARMS_CONFTEST)
-        project.write("test_it.py", ARMS_SESSION.format(arms=arms))
-        temporary = Path(folder, "tmp")
-        temporary.mkdir()
-        path = str(ROOT / "tests")
-        outcome = project.run("--tb=no", *arguments, limit=_TIMEOUT, PYTHONPATH=path, TMPDIR=str(temporary))
-        found: dict[str, list[Mapping[str, Any]]] = {}
-        for one in outcome.findings:
-            found.setdefault(one["test"].partition("[")[2].removesuffix("-leaky]"), []).append(one)
-        return [read(case, found.get(case.name, ())) for case in cases]
+        arms = [f"{case.name}-leaky" for case in cases]
+        write_arms(project, arms)
+        found = by_arm(run_arms(project, *arguments), arms)
+        return [read(case, found[arm]) for case, arm in zip(cases, arms, strict=True)]
 
 
 def main() -> int:

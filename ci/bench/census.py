@@ -29,6 +29,7 @@ from statistics import median
 from typing import Any, Final
 
 from runs import run_command
+from venvs import inherited
 from workloads import find_workloads
 
 # Worst first. `unclosed` and `inconclusive` are yellow here (reported, but no failure), because no workload has a
@@ -41,17 +42,11 @@ _HEADS: Final = ("workload", "processes", *reversed(VERDICTS), "false alarms", "
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one process.
+    """The result of one process, whose data and hashes come from `seed`.
 
-    Attributes:
-        workload: Name of the workload.
-        seed: Seed of its data, and its hash seed.
-        verdict: The worst verdict, one of `VERDICTS`; ``error`` if the process hung, failed or gave no report.
-        resources: Verdict by resource, of each resource that was judged.
-        iterations: The most iterations that a verdict is based on.
-        seconds: Wall time of the whole process, imports included.
-        remarks: What was said of each resource that was neither ``ok`` nor ``unavailable``; for an error, the end of the
-            output.
+    `verdict` is the worst, of `VERDICTS`: ``error`` if the process hung, failed or gave no report. `resources` has the
+    verdict on each. `remarks` has the reason of each one that was neither ``ok`` nor ``unavailable``, or the end of the
+    output of an error.
     """
 
     workload: str
@@ -126,13 +121,11 @@ def run(workload: str, seed: int) -> Row:
         # Temporary files go to a separate folder, because other programs and the other processes of the census write
         # to /tmp.
         (folder / "tmp").mkdir()
-        # CI and BUILD_NUMBER would make some yellow verdicts red. The other variables may be settings of the user.
-        others = ("PYTEST", "PYTHON", "CENSUS", "CI", "BUILD_NUMBER")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(others)}
-        environment |= {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed), "PYTHONHASHSEED": str(seed % 2**32)}
+        own = {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed), "PYTHONHASHSEED": str(seed % 2**32)}
         command = [sys.executable, "-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider"]
         command += ["--leakcheck", "--leakcheck-json=report.json", str(_TEST_FILE)]
-        variables = environment | {"TMPDIR": str(folder / "tmp")}
+        # In CI, some yellow verdicts would be red.
+        variables = inherited() | own | {"TMPDIR": str(folder / "tmp")}
         output, ended = run_command(command, folder, variables, _TIMEOUT_SECONDS)
         seconds = round(time.perf_counter() - began, 3)
         try:

@@ -16,15 +16,12 @@ _COMMON: Final = (_NUMPY, "pytest>=9,<10")
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """A program that reports leaks.
+    """A program that reports leaks; checkers with equal requirements share an environment.
 
     Attributes:
-        name: Name in the table.
-        requires: Packages to install, the checker last; checkers with equal requirements share an environment.
+        requires: Packages to install, the checker last.
         leak: A regular expression that matches the output if and only if a leak is reported; empty if it reports none.
         form: Text of the test module.
-        command: Arguments of the interpreter.
-        environment: Variables added to the environment.
         undecided: A regular expression that matches if no leak is reported because the checker could not decide.
         debug: Whether it needs an interpreter that counts references.
     """

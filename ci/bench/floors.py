@@ -35,12 +35,9 @@ _MAX_BLOCKS: Final = 20_000
 
 
 class Planted:
-    """A leak of a given size per iteration. Call it once per iteration; `release` ends it.
+    """A leak of `floor` units of a resource per iteration. Call it once per iteration; `release` ends it.
 
-    Attributes:
-        resource: ``fd``, ``heap`` or ``object``.
-        floor: Growth per iteration, in the unit of the resource.
-        chance: Decides when one more unit is leaked, if the floor is not a whole number.
+    If the floor is not a whole number, `chance` decides when one more unit is leaked.
     """
 
     def __init__(self, resource: str, floor: float, chance: Random) -> None:
@@ -100,11 +97,9 @@ def judge(step: Callable[[], object], resource: str) -> Verdict:
 
 
 def trial(resource: str, workload: Workload, folder: Path, number: int) -> tuple[float | None, Verdict]:
-    """Judge a clean run and a leaky one, with data from the number of the trial.
+    """Return the floor that a clean run states, and the verdict on a leaky one, with data from the number of the trial.
 
-    Returns:
-        The floor that the clean run stated, and the verdict on the leaky run. If the clean run stated no floor: None,
-            and the verdict on the clean run.
+    If the clean run states no floor: None, and the verdict on the clean run.
     """
     clean = judge(workload.step(2 * number, folder), resource)
     if clean.floor is None:

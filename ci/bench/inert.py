@@ -25,6 +25,8 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from venvs import inherited
+
 FILES: Final = 20
 TESTS_PER_FILE: Final = 100
 LIMIT: Final = 1.01
@@ -85,11 +87,7 @@ def main() -> int:
 
 
 def _run(project: Path, command: list[str], *, cold: bool = False) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    environment["PYTHONHASHSEED"] = "0"
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    if not cold:
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    environment = inherited() | {"PYTHONHASHSEED": "0"} | ({} if cold else {"PYTHONDONTWRITEBYTECODE": "1"})
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"exit {done.returncode} of {' '.join(command)}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -42,12 +42,8 @@ BUFFER: Final = 64 * KIB
 class Workload:
     """How much memory is retained after a number of units of work.
 
-    Attributes:
-        name: Name in the table.
-        order: The law that its peaks follow.
-        exponent: Exponent of that law; None for a constant.
-        per: Bytes per unit of work, per unit of its root, or per doubling, as the law requires; for a constant, all
-            bytes.
+    Its peaks follow the law `order` with this exponent, None for a constant. `per` is in bytes per unit of work, per unit
+    of its root, or per doubling, as the law requires; for a constant, all bytes.
     """
 
     name: str

@@ -58,18 +58,12 @@ Retained: TypeAlias = tuple[int, int | None, int]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The measurements of one process; times in microseconds.
+    """The measurements of one process that has `tracked` objects of the garbage collector; microseconds per iteration.
 
-    Attributes:
-        tracked: Number of objects that the garbage collector tracks, as a measure of the size of the process.
-        loop: Time added per iteration, without a child process; the median over blocks of BLOCK iterations.
-        with_child: Time added per iteration while one child process is alive.
-        naive: Time of one iteration of the naive way.
-        looks: Time that all looks add to an adaptive run of an empty body, divided by its iterations. An adaptive run
-            ends as soon as the verdict is known.
-        adaptive: Iterations until an adaptive run of an empty body is judged clean.
-        retained: Increase of gc objects, of bytes from malloc (None if the C library cannot report them), and of blocks
-            of the interpreter's own allocator, over RETAINING iterations.
+    `loop` and `with_child` are added per iteration without and with a child process. `looks` is what all looks add to an
+    adaptive run, which ends as soon as the verdict is known: after `adaptive` iterations. `retained` is the increase of gc
+    objects, of bytes from malloc (None if the C library cannot report them) and of interpreter blocks in RETAINING
+    iterations.
     """
 
     tracked: int

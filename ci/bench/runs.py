@@ -17,6 +17,7 @@ from typing import Final
 
 from checkers import FORM, Checker
 from subjects import Subject
+from venvs import inherited
 
 _BENCH_FOLDER: Final = Path(__file__).resolve().parent
 # Characters of the output that are stored before and after the match that reports a leak. After an error or a timeout,
@@ -28,17 +29,9 @@ _CHARS_BEFORE, _CHARS_AFTER = 200, 2000
 class Row:
     """The result of one checker over one subject.
 
-    Attributes:
-        checker: Name of the checker.
-        subject: Name of the subject.
-        leaky: Whether the subject leaks.
-        outcome: "found" (only if the process ended by itself), "quiet", "undecided", "error" or "timeout".
-        line: Whether the report names a line that leaks; None if the subject has no such line.
-        thing: Whether the report names the leaked object; None if the object has no name.
-        owner: Whether the report names the owner, which keeps the leaked object alive; None if there is no owner.
-        calls: Number of calls of the subject; None if its process did not end normally.
-        seconds: Time from the start of the process to its end.
-        message: The report of a leak, or the end of the output after an error or a timeout; else empty.
+    `outcome` is "found" (only if the process ended by itself), "quiet", "undecided", "error" or "timeout". `line`, `thing`
+    and `owner` state whether the report names these, and are None if the subject has none. `calls` is None if the process
+    did not end normally. `message` is the report of a leak, or the end of the output after an error or a timeout.
     """
 
     checker: str
@@ -60,11 +53,9 @@ def run(checker: Checker, python: Path, subject: Subject, timeout: float) -> Row
         calls = folder / "calls"
         (folder / "pytest.ini").write_text("[pytest]\n")
         (folder / f"{FORM}.py").write_text(checker.form)
-        # Variables that could make runs differ are not inherited: options of pytest, settings of the interpreter, and
-        # CI, which changes the verdicts of some checkers.
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON", "CI"))}
         variables = {
-            **own,
+            # Without CI, which changes the verdicts of some checkers.
+            **inherited(),
             # Set here and not in code, because some checkers report changes to sys.path.
             "PYTHONPATH": os.pathsep.join((str(_BENCH_FOLDER), *subject.path)),
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -38,12 +38,8 @@ class Subject:
     """Work that either leaks, or only looks as if it did.
 
     Attributes:
-        name: Name in the table.
-        leaky: Whether a report of a leak is correct.
-        file: Name of the file that contains the lines.
-        lines: Numbers of the lines that leak.
+        lines: Numbers of the lines that leak, in `file`.
         path: Folders that the module is imported from.
-        module: The module to import.
         arm: Name of the case's arm in the module; empty if the module itself is the subject.
         thing: A regular expression that matches a report which names the leaked object; empty if it has no name.
         owner: A regular expression that matches a report which names the object's owner; empty if it has none.
@@ -63,11 +59,7 @@ class Subject:
 
 
 def read_corpus(folder: Path) -> list[Subject]:
-    """Describe the modules of a folder, leaky ones first.
-
-    Raises:
-        ValueError: A module has no valid LABEL, or a leaky one has no line marked ``# LEAK``.
-    """
+    """Describe the modules of a folder, leaky ones first; raise `ValueError` if one has no LABEL or leaking line."""
     found = [_read_module(path) for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")]
     return sorted(found, key=lambda subject: not subject.leaky)
 

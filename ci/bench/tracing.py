@@ -168,11 +168,9 @@ class Allocating:
 def ratio(
     workload: Callable[[], None], begin: Callable[[float], Traced | Allocating], rounds: int
 ) -> tuple[float, float, float, bool]:
-    """Compare untraced and traced iterations.
+    """Return the least seconds of an untraced iteration, and whether detail was left out to limit the cost.
 
-    Returns:
-        The least seconds of an untraced iteration; the median times of the first and of the later traced iterations, as
-        multiples of the untraced median; whether detail was left out to limit the cost.
+    Between them, the median times of the first and of the later traced iterations, as multiples of the untraced median.
     """
     # The minimum, so that a machine that is busy for a moment does not make the workload look slow.
     plain = min(timed(workload) for _ in range(2 * rounds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -25,17 +26,10 @@ class Missing(Exception):
 def environment(
     folder: Path, interpreter: str, requires: Sequence[str], *, name: str = "", again: bool = False
 ) -> Path:
-    """Return the interpreter of an environment that has the requirements; create it if it does not exist.
+    """Return the interpreter of an environment in `folder` that has the requirements; raise `Missing` if that fails.
 
-    Args:
-        folder: The environment becomes a folder in it.
-        interpreter: What it is made with.
-        requires: What to install.
-        name: How the name of its folder begins; by default that of the last requirement.
-        again: Make it even if it exists, because the requirements name no releases.
-
-    Raises:
-        Missing: It could not be created.
+    It is created if it does not exist, or with `again`, for requirements that name no releases. The name of its folder
+    begins with `name`, by default that of the last requirement.
     """
     wanted = json.dumps([interpreter, *requires])
     # The digest distinguishes two environments for the same package.
@@ -54,12 +48,14 @@ def environment(
     return python
 
 
-def debug_interpreter() -> str:
-    """Return an interpreter that counts all references.
+def inherited(*prefixes: str) -> dict[str, str]:
+    """Return the environment without settings of pytest, of the interpreter and of CI, nor names with these prefixes."""
+    left_out = ("PYTEST", "PYTHON", "CI", "BUILD_NUMBER", *prefixes)
+    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
 
-    Raises:
-        Missing: There is no such interpreter on the PATH.
-    """
+
+def debug_interpreter() -> str:
+    """Return an interpreter that counts all references; raise `Missing` if there is none on the PATH."""
     for name in (f"python3.{minor}{suffix}" for minor in range(14, 10, -1) for suffix in ("-dbg", "d")):
         if found := shutil.which(name):
             return found
@@ -82,11 +78,7 @@ def distribution_name(requirement: str) -> str:
 
 
 def call(command: Sequence[str]) -> None:
-    """Run a command.
-
-    Raises:
-        Missing: It has failed.
-    """
+    """Run a command; raise `Missing` if it fails."""
     print(" ".join(command), file=sys.stderr, flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS)
     if done.returncode:

@@ -81,24 +81,16 @@ class Fault:
     """A fault within a test.
 
     Attributes:
-        name: Its name, unique in the catalogue.
-        category: A heading of the table.
         body: The body of the test. ``if now():`` restricts a line to the fifth iteration, `leak()` keeps a descriptor.
         expected: `LEAKS` (no verdict may be `ok` alone), `CLEAN` (no verdict may be red) or `ANY`.
         module: Lines of the module before the test, such as fixtures.
         arguments: The fixtures that the test asks for.
-        marks: Its markers, a line for each.
         undo: Body of an unmarked test that puts things back after the fault; empty: the fault stays.
         lasting: The fault stays and disturbs measuring itself: the tests after it may also be inconclusive.
         never_ok: Resources that must not have the verdict `ok`.
-        options: Further options of pytest.
         plugins: Third-party plugins that are loaded.
-        environment: Variables to set.
         leaves: It leaves temporary files or processes behind itself; they are no fault of the plugin's.
-        file: Name of the test's file.
         small_tmp: TMPDIR is a file system of 256 KiB.
-        seconds: Time limit.
-        modes: How the test is repeated.
     """
 
     name: str
@@ -145,15 +137,10 @@ class Row:
 
 
 def judge(fault: Fault, ran: Ran, run_plain: Callable[[], Ran]) -> tuple[str, str]:
-    """Compare a run with what is expected, and with plain pytest where the two differ.
+    """Return the result of a run, and what went wrong.
 
-    Args:
-        fault: The fault.
-        ran: What the run came to.
-        run_plain: Runs the same project without ``--leakcheck``, with the fault in the only iteration.
-
-    Returns:
-        The result, and what went wrong.
+    Where it differs from what is expected, it is compared with plain pytest: `run_plain` runs the same project without
+    ``--leakcheck``, with the fault in the only iteration.
     """
     if ran.status is None:
         return (AS_PLAIN, "") if run_plain().status is None else (HANG, ran.last_words)

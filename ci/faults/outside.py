@@ -69,16 +69,10 @@ def test_clean_isolated(): _clean()
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happens to a session.
+    """What happens to a session, which may end early if `ends`.
 
-    Attributes:
-        name: Its name.
-        category: A heading of the table.
-        signals: The signals to send, one after the other.
-        target: The process that gets them: "session", "worker" (of xdist) or "child" (of an isolated test).
-        options: Options of pytest.
-        report: Path of the JSON report, if not in the project.
-        ends: Whether the session may end early.
+    The `target` gets the signals, one after the other: "session", "worker" (of xdist) or "child" (of an isolated test).
+    `report` is the path of the JSON report, if not in the project.
     """
 
     name: str

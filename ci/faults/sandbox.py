@@ -61,16 +61,11 @@ def pytest_runtest_logfinish(nodeid):
 
 @dataclass(slots=True)
 class Ran:
-    """The result of one run.
+    """The result of one run, with the verdicts by resource and pytest's own outcome by name of the test.
 
-    Attributes:
-        status: Exit status of pytest, negative for a signal; None if it took too long and was killed.
-        text: What it printed.
-        verdicts: By name of the test, the verdict on each resource.
-        whole: Whether the JSON report was written to the end.
-        outcomes: pytest's own outcome by name of the test.
-        files: Entries of TMPDIR that were left, without those that plain pytest leaves.
-        processes: Command lines of processes that still ran 5 s after the end.
+    `status` is negative for a signal, None if the run took too long and was killed. `whole`: the JSON report was written
+    to the end. `files` are entries of TMPDIR that were left, without those that plain pytest leaves; `processes` the
+    command lines of those that still ran 5 s after the end.
     """
 
     status: int | None
@@ -116,14 +111,10 @@ class Sandbox:
         small_tmp: bool = False,
         fresh: bool = True,
     ) -> subprocess.Popen[bytes]:
-        """Start pytest.
+        """Start pytest with these options and variables, and with `plugins` of `_THIRD_PARTY`.
 
-        Args:
-            options: Its command line.
-            environment: Variables to set.
-            plugins: Third-party plugins to load, of `_THIRD_PARTY`.
-            small_tmp: Mount a file system of 256 KiB on TMPDIR, visible to this run only. Needs root.
-            fresh: Forget the results of an earlier run in this folder.
+        `small_tmp` mounts a file system of 256 KiB on TMPDIR, visible to this run only; it needs root. `fresh` forgets the
+        results of an earlier run in this folder.
         """
         if fresh:
             (self.project / "outcomes").unlink(missing_ok=True)

@@ -14,9 +14,7 @@ class Suite:
     """A test suite of a released package.
 
     Attributes:
-        name: The name in the table.
         package: The distribution that is tested; empty if the suite is generated here.
-        release: Its release.
         tests: The packages whose tests are collected (`pytest --pyargs`); empty if the tests are in the sdist.
         requires: What the tests need beside the package, with releases.
         options: Arguments of pytest without which the suite does not run as its authors run it.

@@ -27,12 +27,9 @@ _TABLE: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of the sample.
+    """A run of the sample: the lines of `-rA` without their messages, and the seconds of each test.
 
-    Attributes:
-        outcomes: The lines of `-rA` without their messages, each with its number.
-        cpu: CPU seconds of the test loop, with its child processes; the rest is the start and the collection.
-        durations: Seconds of each test.
+    `cpu` is the CPU seconds of the test loop, with its child processes; the rest is the start and the collection.
     """
 
     outcomes: Counter[str]
@@ -45,9 +42,7 @@ class Figures:
     """What is reported of a suite.
 
     Attributes:
-        suite: Its name and release.
-        tests: The size of the sample.
-        passed: How many of these pass in the plain run.
+        passed: How many of the sample pass in the plain run.
         outcomes: Those of them that have a verdict, by outcome: ok, leak, over_budget, unclosed, known, inconclusive,
             does not repeat.
         red: The red tests of each cause, by its fingerprint.
@@ -56,7 +51,6 @@ class Figures:
         differing_without_failing: Outcomes that differ under `--leakcheck-fail-on=none`.
         cpu_ratio: CPU seconds of the judged run by those of the plain run.
         median_seconds: Duration of the median test in the plain run.
-        cpu_per_judged: CPU seconds of the judged run per judged test.
     """
 
     suite: str
@@ -93,13 +87,7 @@ class Figures:
 
 
 def draw(collected: Sequence[str], wanted: int, seed: int) -> list[str]:
-    """Return a sample of node ids: one case of each function first, spread evenly over the files.
-
-    Args:
-        collected: The node ids of all tests.
-        wanted: The size of the sample.
-        seed: The same seed draws the same sample from the same tests.
-    """
+    """Return a sample of node ids: one case of each function first, spread evenly over the files."""
     chance = random.Random(seed)  # noqa: S311 - a sample, no secret
     functions: dict[str, list[str]] = {}
     for test in collected:
@@ -121,12 +109,7 @@ def draw(collected: Sequence[str], wanted: int, seed: int) -> list[str]:
 
 
 def parse_outcomes(output: str, prefix: str = "") -> Counter[str]:
-    """Return the lines of `-rA`, without the messages, each with how often it occurs.
-
-    Args:
-        output: The output of pytest.
-        prefix: The path of the root folder, as the lines show it; it is cut off, as in node ids.
-    """
+    """Return the lines of `-rA` without messages, nor the path of the root folder, each with how often it occurs."""
     _, _, summary = output.rpartition("short test summary info")
     found = (_OUTCOME_LINE.match(line) for line in summary.splitlines())
     return Counter(str(match[str(match.lastgroup)]).replace(f" {prefix}", " ", 1) for match in found if match)
@@ -144,13 +127,7 @@ def _test_of(line: str) -> str:
 
 
 def compute(suite: str, runs: Sequence[Run], findings: Sequence[Mapping[str, Any]]) -> Figures:
-    """Compute the figures of a suite.
-
-    Args:
-        suite: Its name and release.
-        runs: The plain run, the judged run, and the judged run in which nothing fails.
-        findings: The findings of the judged run.
-    """
+    """Compute the figures of a suite from its plain run, its judged run, and the judged run in which nothing fails."""
     plain, judged, without_failing = runs
     passed = {_test_of(line) for line in plain.outcomes if line.startswith("PASSED ")}
     passed -= {_test_of(line) for line in plain.outcomes if line.startswith("ERROR ")}

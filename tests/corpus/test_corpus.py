@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -16,10 +15,10 @@ import pytest
 
 from cases.case import KINDS
 from cases.catalog import ARMS, CATALOG
-from projects import ROOT, UNNAMED, Outcome, Project
+from projects import UNNAMED, Outcome, Project
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.verdict import RED
-from sessions import ARMS_CONFTEST, ARMS_SESSION, REVERSED
+from sessions import REVERSED, by_arm, run_arms, write_arms
 from verdict_rows import CULPRIT, by_parameter, compare, is_made_here, read, reduce
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux: /proc, /dev/shm, epoll")
@@ -67,18 +66,15 @@ def arms_of(name: str) -> list[str]:
 
 def run(project: Project, name: str) -> Outcome:
     conftest, arguments = RUNS[name]
-    project.write("conftest.py", ARMS_CONFTEST + conftest)
-    project.write("test_it.py", ARMS_SESSION.format(arms=arms_of(name)))
-    temporary = project.folder / "tmp"
-    temporary.mkdir()
-    cases = str(ROOT / "tests")
-    measured = partial(project.run, "--tb=no", *arguments, limit=1800, PYTHONPATH=cases, TMPDIR=str(temporary))
+    write_arms(project, arms_of(name), conftest)
     if name != "foreign":
-        return measured()
+        return run_arms(project, *arguments)
     script = project.write("foreign.py", FOREIGN)
-    with subprocess.Popen([sys.executable, script, temporary, "/dev/shm"], stdin=subprocess.PIPE) as foreign:
+    with subprocess.Popen(
+        [sys.executable, script, project.folder / "tmp", "/dev/shm"], stdin=subprocess.PIPE
+    ) as foreign:
         try:
-            return measured()
+            return run_arms(project, *arguments)
         finally:
             foreign.communicate()
 
@@ -102,14 +98,6 @@ def outcome(name: str, runs: Runs) -> Outcome:
     return runs(name)
 
 
-def by_arm(outcome: Outcome, name: str) -> dict[str, list[dict[str, Any]]]:
-    """The findings of each arm, or an empty list: a session that broke off must not look like one without findings."""
-    found: dict[str, list[dict[str, Any]]] = {arm: [] for arm in arms_of(name)}
-    for one in outcome.findings:
-        found[one["test"].partition("[")[2].removesuffix("]")].append(one)
-    return found
-
-
 def seen(outcome: Outcome, arm: str, found: list[dict[str, Any]]) -> str:
     """The findings of an arm other than `ok`, and the readings behind them."""
     recordings = [one for one in outcome.recordings if one["test"].endswith(f"[{arm}]")]
@@ -127,7 +115,7 @@ def is_judged(kinds: tuple[str, ...]) -> bool:
 
 def test_every_leak_is_red(outcome: Outcome, name: str) -> None:
     missed = {}
-    for arm, found in by_arm(outcome, name).items():
+    for arm, found in by_arm(outcome, arms_of(name)).items():
         case, call = ARMS[arm]
         if call is not case.leaky or not is_judged(case.kind):
             continue
@@ -147,7 +135,7 @@ def doubtful(outcome: Outcome, name: str) -> dict[str, dict[str, Any]]:
     found = {}
     # Who made what another program leaves in shared memory cannot be told.
     excused = "coverage.py keeps a tracer", "of unknown origin in /dev/shm"
-    for arm, of_arm in by_arm(outcome, name).items():
+    for arm, of_arm in by_arm(outcome, arms_of(name)).items():
         case, call = ARMS[arm]
         fine = {"ok", "inconclusive"} if case.doubt else {"ok"}
         # Coverage keeps a tracer for each thread. That is growth, and said to be coverage's.
@@ -182,7 +170,7 @@ def test_the_same_is_said_as_alone(runs: Runs, beside: str) -> None:
     """
 
     def reds(name: str) -> dict[str, set[tuple[str, str]]]:
-        found = by_arm(runs(name), name)
+        found = by_arm(runs(name), arms_of(name))
         said = {arm: {(kind_of(one["resource"]), one["verdict"]) for one in found[arm]} for arm in arms_of(beside)}
         return {arm: {one for one in all_said if one[1] in RED} for arm, all_said in said.items()}
 
@@ -202,7 +190,7 @@ def test_it_is_as_recorded(outcome: Outcome, name: str) -> None:
     # On a machine that is busy a doubt or two may be left, and tracing is held back: a path then ends a call too early.
     doubts = {one.name for one in differences if one.is_doubt}
     early = {one.name for one in differences if one.field == "site"}
-    readings = by_arm(outcome, name) if differences else {}
+    readings = by_arm(outcome, arms_of(name)) if differences else {}
     wrong = [one for one in differences if not one.is_doubt and one.field != "site"]
     assert {str(one): seen(outcome, one.name, readings.get(one.name, [])) for one in wrong} == {}
     assert len(doubts) <= 2, doubts

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
-ARMS_CONFTEST: Final = """
+from projects import ROOT, Outcome, Project
+
+_ARMS_CONFTEST: Final = """
     import pytest
     from cases.catalog import ARMS
 
@@ -15,7 +18,7 @@ ARMS_CONFTEST: Final = """
         yield call
         case.teardown()
 """
-ARMS_SESSION: Final = """
+_ARMS_SESSION: Final = """
     import pytest
     from cases.catalog import ARMS
 
@@ -39,6 +42,30 @@ ARMS_SESSION: Final = """
 REVERSED: Final = """
     def pytest_collection_modifyitems(items): items.reverse()
 """
+
+
+def write_arms(project: Project, arms: Iterable[str], conftest: str = "", *, marked: bool = True) -> None:
+    """Write a session over arms of the cases; without marks, they are screened under ``--leakcheck-scope=all``."""
+    session = _ARMS_SESSION.format(arms=list(arms))
+    project.write("conftest.py", _ARMS_CONFTEST + conftest)
+    project.write("test_it.py", session if marked else session.replace("        @pytest.mark.leakcheck\n", ""))
+    (project.folder / "tmp").mkdir()
+
+
+def run_arms(project: Project, *arguments: str) -> Outcome:
+    """Run what `write_arms` has written: all arms take four minutes. Temporary files go to a folder of the project."""
+    path, temporary = str(ROOT / "tests"), str(project.folder / "tmp")
+    return project.run("--tb=no", *arguments, limit=3600, PYTHONPATH=path, TMPDIR=temporary)
+
+
+def by_arm(ran: Outcome, arms: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """The findings on each arm, or an empty list: a session that broke off must not look like one without findings."""
+    found: dict[str, list[dict[str, Any]]] = {arm: [] for arm in arms}
+    for one in ran.findings:
+        found[one["test"].partition("[")[2].removesuffix("]")].append(one)
+    return found
+
+
 # A file is left open, or not, in every form of a test. What follows the opening is filled in.
 FORMS: Final = """
     import asyncio, os, unittest
