@@ -31,8 +31,7 @@ TESTS = """
 
 
 def test_the_limit_is_the_programs_own(project: Project) -> None:
-    project.write("test_it.py", TESTS)
-    ran = project.run()
+    ran = project.run_test(TESTS)
     assert ran.verdicts == {
         ("test_reads_it", "fd"): "ok",
         ("test_sets_it", "fd"): "ok",

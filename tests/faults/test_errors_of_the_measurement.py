@@ -52,8 +52,7 @@ def around(ran: Outcome) -> dict[str, str]:
 
 
 def faulty(project: Project, tests: str) -> Outcome:
-    project.write("test_it.py", BEFORE + tests + AFTER)
-    ran = project.run()
+    ran = project.run_test(BEFORE + tests + AFTER)
     assert "INTERNALERROR" not in ran.text
     assert around(ran) == AROUND
     return ran
@@ -137,8 +136,7 @@ def test_other_files_over_descriptors_of_the_plugin_are_no_leak_of_the_test(
 def test_the_folder_for_temporary_files_is_gone(project: Project) -> None:
     folder = project.folder / "temporary"
     folder.mkdir()
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         BEFORE
         + """
     def test_removes():
@@ -158,8 +156,9 @@ def test_the_folder_for_temporary_files_is_gone(project: Project) -> None:
         pass
     """
         + AFTER,
+        "-rs",
+        TMPDIR=str(folder),
     )
-    ran = project.run("-rs", TMPDIR=str(folder))
     assert "INTERNALERROR" not in ran.text
     assert around(ran) == AROUND
     assert ran.verdicts["test_isolated", "fd"] == "inconclusive"
@@ -235,8 +234,7 @@ def test_a_finding_that_cannot_be_taken_is_stated(project: Project) -> None:
         report.findings_of = fail_once
         """,
     )
-    project.write("test_it.py", BEFORE + AFTER)
-    ran = project.run()
+    ran = project.run_test(BEFORE + AFTER)
     assert ran.verdicts.keys() == {(name, "fd") for name in AROUND if name != "test_leaky_before"}
     assert "leakcheck: the finding on test_it.py::test_leaky_before is lost: RuntimeError: refused" in ran.text
     assert ran.status == pytest.ExitCode.INTERNAL_ERROR

@@ -49,7 +49,6 @@ def test_what_stays_visible_is_judged(project: Project, work: str, expected: str
 def test_an_owner_is_named_where_the_test_unfreezes_all(project: Project) -> None:
     """All objects then look new, so that only the containers that grow are evidence."""
     work = "gc.unfreeze(); KEPT.append([[]])"
-    project.write("test_it.py", TEST.format(mark="object_budget(0)", fixture="", work=work))
-    finding = project.run().finding("test_it", "object")
+    finding = project.run_test(TEST.format(mark="object_budget(0)", fixture="", work=work)).finding("test_it", "object")
     assert finding["owner"]["name"] == "test_it.KEPT"
     assert finding["held"] == []

@@ -64,8 +64,7 @@ IN_A_LOOP = """
 @pytest.mark.parametrize("isolate", variants([()], [("--leakcheck-isolate",)]), ids=["in place", "isolated"])
 def test_own_readings_are_no_blocking_calls_of_the_test(project: Project, isolate: tuple[str, ...]) -> None:
     pytest.importorskip("blockbuster")
-    project.write("test_it.py", IN_A_LOOP)
-    ran = project.run(*isolate)
+    ran = project.run_test(IN_A_LOOP, *isolate)
     verdicts = {name: verdict for (name, resource), verdict in ran.verdicts.items() if resource == "fd"}
     assert verdicts == {
         "test_steps[clean]": "ok",

@@ -62,8 +62,7 @@ def run(project: Project, *options: str, recorder: str = RECORDER) -> Outcome:
     project.write("env/site-packages/recorder/plugin.py", recorder)
     for name, text in METADATA.items():
         project.write(f"env/site-packages/pytest_recorder-1.0.dist-info/{name}", text)
-    project.write("test_it.py", TESTS)
-    return project.run(*options, PYTHONPATH="env/site-packages")
+    return project.run_test(TESTS, *options, PYTHONPATH="env/site-packages")
 
 
 def test_a_plugin_that_records_reports_makes_no_growth(project: Project) -> None:

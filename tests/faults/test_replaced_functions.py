@@ -47,8 +47,7 @@ TESTS = """
     ),
 )
 def test_what_follows_is_judged(project: Project, body: str) -> None:
-    project.write("test_it.py", TESTS.format(body=body, after="pass"))
-    ran = project.run()
+    ran = project.run_test(TESTS.format(body=body, after="pass"))
     assert "INTERNALERROR" not in ran.text
     assert ran.verdicts["test_replaces", "fd"] in ("ok", "inconclusive")
     assert ran.verdicts["test_leaky", "fd"] in ("leak", "inconclusive")
@@ -60,8 +59,7 @@ def test_a_limit_on_files_leaves_a_whole_report(project: Project) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (3000, resource.RLIM_INFINITY))"""
     after = "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))"
-    project.write("test_it.py", TESTS.format(body=body, after=after))
-    ran = project.run()
+    ran = project.run_test(TESTS.format(body=body, after=after))
     assert ran.verdicts == {("test_replaces", "fd"): "leak", ("test_leaky", "fd"): "leak"}
     assert "session" in project.lines()[-1]
 
@@ -70,17 +68,14 @@ def test_a_message_of_megabytes_is_cut(project: Project) -> None:
     body = """NUMBERS.append(1)
         if len(NUMBERS) == 5:
             raise ValueError("word " * 2_000_000)"""
-    project.write("test_it.py", TESTS.format(body=body, after="pass"))
-    finding = project.run().finding("test_replaces")
+    finding = project.run_test(TESTS.format(body=body, after="pass")).finding("test_replaces")
     assert finding["verdict"] == "inconclusive"
     assert "ValueError: word word" in finding["reason"]
     assert len(finding["reason"]) < 1000
 
 
 def test_control_characters_of_names_do_not_reach_the_terminal(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        r"""
+    ran = project.run_test(r"""
         import pytest
 
         KEPT = []
@@ -93,9 +88,7 @@ def test_control_characters_of_names_do_not_reach_the_terminal(project: Project)
         @pytest.mark.object_budget(0)
         def test_type():
             KEPT.append(KIND())
-        """,
-    )
-    ran = project.run()
+        """)
     assert set(ran.verdicts.values()) == {"leak"}
     assert r"evil\x1b]0;pwned" in ran.text
     assert not {"\x1b", "\x07"} & set(ran.text)
@@ -107,9 +100,7 @@ def test_control_characters_of_names_do_not_reach_the_terminal(project: Project)
 def test_functions_replaced_for_good_cost_neither_report_nor_session(
     project: Project, owner: str, isolated: bool
 ) -> None:
-    project.write(
-        "test_it.py",
-        f"""
+    ran = project.run_test(f"""
         import builtins, dataclasses, os
         import pytest
 
@@ -128,9 +119,7 @@ def test_functions_replaced_for_good_cost_neither_report_nor_session(
 
         def test_not_judged():
             pass
-        """,
-    )
-    ran = project.run()
+        """)
     assert "INTERNALERROR" not in ran.text
     # From the whole report: pytest itself may end while it prints.
     assert ran.verdicts["test_leaky", "fd"] == "leak"
@@ -149,8 +138,7 @@ def test_a_report_that_cannot_be_ended_is_stated_and_its_findings_stay(project: 
         ReportFiles._last_line = refuse
         """,
     )
-    project.write("test_it.py", TESTS.format(body="pass", after="pass"))
-    ran = project.run()
+    ran = project.run_test(TESTS.format(body="pass", after="pass"))
     assert "findings.json: RuntimeError: refused" in ran.text
     assert "1 failed" not in ran.text
     assert ran.status == pytest.ExitCode.INTERNAL_ERROR
@@ -174,7 +162,6 @@ def test_a_finding_that_cannot_be_concluded_is_inconclusive(project: Project) ->
         repeated.conclude = fail_once
         """,
     )
-    project.write("test_it.py", TESTS.format(body="NUMBERS.append(os.open(__file__, os.O_RDONLY))", after="pass"))
-    ran = project.run()
+    ran = project.run_test(TESTS.format(body="NUMBERS.append(os.open(__file__, os.O_RDONLY))", after="pass"))
     assert ran.verdicts == {("test_replaces", "fd"): "inconclusive", ("test_leaky", "fd"): "leak"}
     assert "the measurement failed: RuntimeError: refused" in ran.finding("test_replaces")["reason"]

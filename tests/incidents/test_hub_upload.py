@@ -183,8 +183,7 @@ def test_the_warning_of_a_killed_upload(folder: Path, tmp_path: Path) -> None:
 def test_the_example_of_the_readme(project: Project) -> None:
     text = Path(shards.__file__).with_name("README.md").read_text(encoding="utf-8")
     (example,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def test_" in block]
-    project.write("test_it.py", example)
-    done = project.run("-p", "leakcheck_incidents.material", leakcheck=False)
+    done = project.run_test(example, "-p", "leakcheck_incidents.material", leakcheck=False)
     assert done.last_line.startswith("1 passed"), done.text
 
 

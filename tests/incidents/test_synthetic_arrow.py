@@ -49,8 +49,7 @@ def test_what_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_fixture_for_users(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    done = project.run_test(
         """
         from datasets import load_from_disk
 
@@ -60,6 +59,8 @@ def test_the_fixture_for_users(project: Project) -> None:
             assert synthetic_arrow(rows=6, seed=1) == folder
             assert synthetic_arrow(rows=6, seed=2) != folder
         """,
+        "-p",
+        "leakcheck_incidents.material",
+        leakcheck=False,
     )
-    done = project.run("-p", "leakcheck_incidents.material", leakcheck=False)
     assert done.last_line == "1 passed", done.text

@@ -98,7 +98,6 @@ def test_results_are_those_of_a_plain_run(allure_project: Project, *, isolate: b
 
 @pytest.mark.laboratory
 def test_the_result_of_a_scaled_test_has_its_verdict(allure_project: Project) -> None:
-    allure_project.write("test_it.py", SIZES)
-    allure_project.run()
+    allure_project.run_test(SIZES)
     tests = [(one["name"], one["status"]) for one in results(allure_project) if not one.get("parameters")]
     assert sorted(tests) == [("test_sizes[False]", "passed"), ("test_sizes[True]", "failed")]

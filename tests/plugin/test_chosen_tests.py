@@ -46,8 +46,7 @@ def on_one_line(ran: Outcome) -> str:
 
 @pytest.mark.parametrize("arguments", [(), ("-n", "2")])
 def test_one_case_stands_for_a_function_without_a_mark(project: Project, arguments: tuple[str, ...]) -> None:
-    project.write("test_it.py", SUITE)
-    ran = project.run(ALL, "--leakcheck-cases=one", *arguments)
+    ran = project.run_test(SUITE, ALL, "--leakcheck-cases=one", *arguments)
     names = sorted(name.partition("[")[0] for name in judged(ran))
     assert names == ["test_cases", "test_loop", "test_marked", "test_marked", "test_marked", "test_plain"]
     assert "10 tests: 6 ok · 4 not judged (4 other cases)" in on_one_line(ran)
@@ -95,7 +94,6 @@ def test_a_session_has_a_time_and_the_next_goes_on_with_the_rest(project: Projec
 
 @pytest.mark.laboratory
 def test_a_test_without_time_runs_once(project: Project) -> None:
-    project.write("test_it.py", SLOW + "\n    def test_last(): assert RUNS[11] == 1\n")
-    ran = project.run(ALL, "--leakcheck-session-time=0.1s")
+    ran = project.run_test(SLOW + "\n    def test_last(): assert RUNS[11] == 1\n", ALL, "--leakcheck-session-time=0.1s")
     assert ran.last_line == "13 passed", ran.text
     assert "the next session begins with the same ones, because pytest's cache is off" in on_one_line(ran)

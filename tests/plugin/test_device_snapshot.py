@@ -101,8 +101,7 @@ def test_a_test_in_a_process_of_its_own_has_one(project: Project) -> None:
 @pytest.mark.laboratory
 def test_no_snapshot_without_a_report(project: Project) -> None:
     project.write("conftest.py", CONFTEST)
-    project.write("test_it.py", LEAKY)
-    ran = project.run("--leakcheck", "--leakcheck-vram=accounted", leakcheck=False)
+    ran = project.run_test(LEAKY, "--leakcheck", "--leakcheck-vram=accounted", leakcheck=False)
     assert "LEAK test_it.py::test_it" in ran.text
     assert "memory_viz" not in ran.text
     assert not list(project.folder.rglob("*.pickle"))

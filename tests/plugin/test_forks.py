@@ -35,8 +35,7 @@ def runs(folder: Path, name: str) -> int:
 
 @pytest.mark.parametrize("isolate", variants([()], [("--leakcheck-isolate",)]), ids=["in place", "isolated"])
 def test_a_test_that_forks(project: Project, isolate: tuple[str, ...]) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         _COUNTED
         + """
     pytestmark = [pytest.mark.fd_budget(0), pytest.mark.leakcheck(iterations=13, warmup=1, resources=["fd"])]
@@ -73,8 +72,9 @@ def test_a_test_that_forks(project: Project, isolate: tuple[str, ...]) -> None:
 
     def test_after(): begin("after")
     """,
+        *isolate,
+        "-rA",
     )
-    outcome = project.run(*isolate, "-rA")
     assert outcome.text.count("= 7 passed in ") == 1, outcome.text
     assert {one["verdict"] for one in outcome.findings} == {"ok"}
     # One warm-up, 13 judged, one logged; each in the process that pytest was started in.
@@ -89,8 +89,7 @@ def test_a_test_that_forks(project: Project, isolate: tuple[str, ...]) -> None:
 
 def test_a_loop_that_forks(project: Project) -> None:
     """By the fixture: the child leaves at the end of the step, or where it raises."""
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         _COUNTED
         + """
     def test_returns(leakcheck):
@@ -109,9 +108,8 @@ def test_a_loop_that_forks(project: Project) -> None:
             if not fork(): sys.exit()
 
     def test_after(): begin("after")
-    """,
+    """
     )
-    outcome = project.run()
     assert outcome.last_line == "4 passed", outcome.text
     assert {one["verdict"] for one in outcome.findings} == {"ok"}
     assert [runs(project.folder, name) for name in ("returns", "raises", "exits", "after")] == [16, 16, 16, 1]
@@ -119,8 +117,7 @@ def test_a_loop_that_forks(project: Project) -> None:
 
 def test_over_sizes(project: Project) -> None:
     """In the process that runs one size: the child writes no second recording."""
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         _COUNTED
         + """
     @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
@@ -128,8 +125,8 @@ def test_over_sizes(project: Project) -> None:
         begin("it")
         fork()
     """,
+        "-rA",
     )
-    outcome = project.run("-rA")
     assert outcome.last_line == "1 passed", outcome.text
     assert len(outcome.findings) == 1
     assert runs(project.folder, "it") <= 6

@@ -70,8 +70,7 @@ TESTS = """
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("ceilings"))
-    project.write("test_it.py", TESTS)
-    return project.run("--leakcheck-summary=all", "-rs")
+    return project.run_test(TESTS, "--leakcheck-summary=all", "-rs")
 
 
 def test_descriptors_that_run_out_before_a_verdict_are_a_leak(ran: Outcome) -> None:
@@ -136,9 +135,7 @@ def test_each_ran_in_a_process_of_its_own_and_the_session_keeps_its_limits(ran: 
 
 
 def test_a_process_that_dies_under_its_ceiling_is_reported_with_it(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    ran = project.run_test("""
         import os
         import signal
 
@@ -147,9 +144,7 @@ def test_a_process_that_dies_under_its_ceiling_is_reported_with_it(project: Proj
         @pytest.mark.leakcheck_ceiling(rss="1 GiB")
         def test_killed():
             os.kill(os.getpid(), signal.SIGKILL)
-        """,
-    )
-    ran = project.run()
+        """)
     reason = ran.finding("test_killed", "rss")["reason"]
     assert reason == "died of SIGKILL (signal 9) in iteration 1, under a ceiling of rss 1.0 GiB"
     assert ran.last_line == "1 failed"
@@ -202,8 +197,7 @@ def test_a_simulated_device_runs_out_of_its_capacity_and_every_line_says_simulat
 
 
 def test_the_command_line_sets_a_ceiling_for_every_measured_test(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         """
         import pytest
         KEPT = []
@@ -216,8 +210,8 @@ def test_the_command_line_sets_a_ceiling_for_every_measured_test(project: Projec
         def test_not_measured():
             KEPT.append(open(__file__))
         """,
+        "--leakcheck-ceiling=fd=128",
     )
-    ran = project.run("--leakcheck-ceiling=fd=128")
     found = ran.finding("test_leaky")
     assert found["reason"].endswith(f"then OSError: [Errno 24] Too many open files: '{project.folder / 'test_it.py'}'")
     assert ran.last_line == "1 failed, 1 passed"
@@ -236,16 +230,12 @@ def test_the_command_line_sets_a_ceiling_for_every_measured_test(project: Projec
 def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(
     project_here: Project, arguments: str, problem: str
 ) -> None:
-    project_here.write(
-        "test_it.py",
-        f"""
+    ran = project_here.run_test_here(f"""
         import pytest
 
         @pytest.mark.leakcheck_ceiling({arguments})
         def test_it():
             pass
-        """,
-    )
-    ran = project_here.run_here()
+        """)
     assert ran.status == 2
     assert f"leakcheck_ceiling({arguments}): {problem} Valid: leakcheck_ceiling(fd=256, rss='1 GiB', " in ran.text

@@ -38,8 +38,7 @@ LEAKS = """
 
 
 def test_the_payload_comes_first_until_the_leak_is_fixed(project: Project) -> None:
-    project.write("test_it.py", LEAKS)
-    leaky = project.run()
+    leaky = project.run_test(LEAKS)
     found = leaky.finding("test_payload", "heap")
     assert found["verdict"] == "leak"
     assert found["held"][0]["what"] == "bytearray"
@@ -50,5 +49,4 @@ def test_the_payload_comes_first_until_the_leak_is_fixed(project: Project) -> No
     (files,) = leaky.finding("test_files")["held"]
     assert files["what"].endswith("/part-*.bin")
     assert files["count"] >= 17
-    project.write("test_it.py", LEAKS.replace("LEAKY = True", "LEAKY = False"))
-    assert set(project.run().verdicts.values()) == {"ok"}
+    assert set(project.run_test(LEAKS.replace("LEAKY = True", "LEAKY = False")).verdicts.values()) == {"ok"}

@@ -24,8 +24,7 @@ def given_project(project: Project) -> Project:
 
 
 def test_methods_of_classes(given_project: Project) -> None:
-    given_project.write(
-        "test_it.py",
+    outcome = given_project.run_test(
         _HEAD
         + """
     pytestmark = pytest.mark.fd_budget(0)
@@ -56,9 +55,8 @@ def test_methods_of_classes(given_project: Project) -> None:
         @settings(max_examples=5)
         @given(st.integers(0, 1000))
         def test_leaks(self, number): KEPT.append(os.open(__file__, os.O_RDONLY))
-    """,
+    """
     )
-    outcome = given_project.run()
     assert outcome.last_line == "1 failed, 6 passed", outcome.text
     assert outcome.verdicts.pop(("test_leaks", "fd")) == "leak"
     assert outcome.finding("test_leaks")["slope"] == 5.0
@@ -71,8 +69,7 @@ def test_methods_of_classes(given_project: Project) -> None:
 
 def test_what_differs_between_the_iterations(given_project: Project) -> None:
     """The first is the user's; the others repeat examples of their own, and leave no trace in settings or database."""
-    given_project.write(
-        "test_it.py",
+    outcome = given_project.run_test(
         _HEAD
         + """
     DATABASE = InMemoryExampleDatabase()
@@ -99,16 +96,14 @@ def test_what_differs_between_the_iterations(given_project: Project) -> None:
             assert {len(one) for one in RUNS[:-1]} == {20}
             assert set(SAVED) <= {1}
             assert TestIt.test_it._hypothesis_internal_use_settings is OWN
-    """,
+    """
     )
-    outcome = given_project.run()
     assert outcome.last_line == "2 passed", outcome.text
 
 
 def test_a_failure_is_the_test_s_own(given_project: Project) -> None:
     """Found, made small and saved as in plain pytest; what only a later iteration runs into is no failure."""
-    given_project.write(
-        "test_it.py",
+    outcome = given_project.run_test(
         _HEAD
         + """
     pytestmark = pytest.mark.fd_budget(0)
@@ -123,9 +118,8 @@ def test_a_failure_is_the_test_s_own(given_project: Project) -> None:
         @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
         @given(number=st.integers(0, 100))
         def test_later(self, count, number): assert number < 50 or len(KEPT) < 4
-    """,
+    """
     )
-    outcome = given_project.run()
     assert outcome.last_line == "1 failed, 1 passed", outcome.text
     assert "number=5," in outcome.text
     assert outcome.finding("test_later")["reason"].startswith("not repeatable: iteration 4 ended with AssertionError")

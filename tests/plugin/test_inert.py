@@ -11,8 +11,7 @@ MOST_MODULES = 8
 
 
 def test_what_a_plain_run_imports(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import sys
         import pytest
@@ -24,8 +23,11 @@ def test_what_a_plain_run_imports(project: Project) -> None:
             heavy = {"psutil", "ctypes.util", "torch", "tensorflow", "numpy", "av", "tracemalloc"} & set(sys.modules)
             print("HEAVY", *heavy)
         """,
+        "-s",
+        leakcheck=False,
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+        PYTEST_PLUGINS="leakcheck",
     )
-    outcome = project.run("-s", leakcheck=False, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_PLUGINS="leakcheck")
     line = next(line for line in outcome.text.splitlines() if "OURS" in line)
     assert int(line.split("OURS ")[1].split()[0]) <= MOST_MODULES, line
     assert "HEAVY\n" in outcome.text
@@ -47,8 +49,7 @@ def test_no_hook_runs_per_test(project: Project) -> None:
             print("PER TEST", *per_test)
         """,
     )
-    project.write("test_it.py", "def test_it(): pass")
-    assert "PER TEST\n" in project.run("-s", leakcheck=False).text
+    assert "PER TEST\n" in project.run_test("def test_it(): pass", "-s", leakcheck=False).text
     assert "pytest_runtest_protocol:leakcheck-protocol" in project.run("-s").text
 
 
@@ -56,8 +57,7 @@ def test_no_hook_runs_per_test(project: Project) -> None:
 def test_a_strict_project(project: Project, leakcheck: bool) -> None:
     (project.folder / "pytest.ini").unlink()
     project.write("pyproject.toml", '[tool.pytest]\nstrict = true\nfilterwarnings = ["error"]\nleakcheck_warmup = 2\n')
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import os
         import pytest
@@ -71,14 +71,17 @@ def test_a_strict_project(project: Project, leakcheck: bool) -> None:
         @pytest.mark.leakcheck(iterations=60)
         def test_it(): pass
         """,
+        "-p",
+        "no:asyncio",
+        "-p",
+        "no:xdist",
+        leakcheck=leakcheck,
     )
-    outcome = project.run("-p", "no:asyncio", "-p", "no:xdist", leakcheck=leakcheck)
     assert outcome.status == 0, outcome.text
 
 
 def test_plain_steps_run_once_or_as_often_as_asked(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         def test_steps(leakcheck):
             assert list(leakcheck.steps(fd=0)) == [0]
@@ -88,6 +91,6 @@ def test_plain_steps_run_once_or_as_often_as_asked(project: Project) -> None:
             leakcheck.gauge("queue", lambda: 1 / 0)
             kept.close()
         """,
+        leakcheck=False,
     )
-    outcome = project.run(leakcheck=False)
     assert outcome.last_line == "1 passed", outcome.text

@@ -91,6 +91,5 @@ def test_the_search_for_these_files_is_not_found_as_a_leak(project: Project) -> 
     folder = project.folder / "lib" / "site-packages"
     install(folder, {"toxpkg/__init__.py": package})
     project.write("setup.cfg", "[metadata]\nname = another\n")
-    project.write("test_it.py", TEST.replace("fd_budget(0)", "heap_budget"))
-    outcome = project.run(PYTHONPATH=str(folder))
+    outcome = project.run_test(TEST.replace("fd_budget(0)", "heap_budget"), PYTHONPATH=str(folder))
     assert outcome.finding("test_load", "heap")["owner"]["name"] == "toxpkg.KEPT"

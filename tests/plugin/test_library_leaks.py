@@ -38,8 +38,7 @@ def run(project: Project) -> Run:
         (folder / "leaky_lib.dist-info" / "METADATA").write_text(metadata, encoding="utf-8")
         (folder / "leakylib.py").write_text(source, encoding="utf-8")
         project.write("pytest.ini", f"[pytest]\naddopts = -p no:hypothesispytest -p no:anyio -p no:asyncio\n{ini}")
-        project.write("test_it.py", SUITE.format(mark=mark))
-        return project.run(*ALL, *arguments, PYTHONPATH=str(folder))
+        return project.run_test(SUITE.format(mark=mark), *ALL, *arguments, PYTHONPATH=str(folder))
 
     return run_it
 
@@ -94,8 +93,7 @@ def test_an_update_does_not_write_it_to_the_file_of_known_leaks(run: Run, projec
 
 def test_a_wrong_line_is_an_error_even_without_the_option(project_here: Project) -> None:
     project_here.write("pytest.ini", "[pytest]\nleakcheck_library = click 9: click.CACHE\n")
-    project_here.write("test_it.py", "def test_it(): pass")
-    ran = project_here.run_here(leakcheck=False)
+    ran = project_here.run_test_here("def test_it(): pass", leakcheck=False)
     assert ran.status == 4
     assert (
         "leakcheck_library = 'click 9: click.CACHE' (pytest.ini): 'click 9' is not a package with its versions: write "
@@ -114,6 +112,5 @@ def test_a_session_without_a_leak_reads_no_list(project: Project, tmp_path: Path
                 file.write(str("pytest_leakcheck.baseline.library_leaks" in sys.modules))
         """,
     )
-    project.write("test_it.py", "def test_it(): pass")
-    assert project.run(*ALL).status == 0
+    assert project.run_test("def test_it(): pass", *ALL).status == 0
     assert (tmp_path / "loaded").read_text(encoding="utf-8") == "False"

@@ -8,8 +8,7 @@ from projects import HEAD, Project
 
 
 def test_an_expected_leak(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         HEAD
         + """
     from pytest_leakcheck import LeakError
@@ -21,9 +20,8 @@ def test_an_expected_leak(project: Project) -> None:
     @pytest.mark.fd_budget(0)
     @pytest.mark.xfail(raises=LeakError, strict=True)
     def test_fixed(): pass
-    """,
+    """
     )
-    outcome = project.run()
     assert outcome.last_line == "1 failed, 1 xfailed"
     assert "[XPASS(strict)]" in outcome.text
 
@@ -41,8 +39,7 @@ def test_a_missing_instrument(project: Project) -> None:
         heap.ctypes = type("ctypes", (), {"PyDLL": NoMallinfo})
         """,
     )
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         HEAD
         + """
     @pytest.mark.fd_budget(0)
@@ -53,8 +50,8 @@ def test_a_missing_instrument(project: Project) -> None:
     @pytest.mark.heap_budget(0)
     def test_leaky(): leak()
     """,
+        "-rs",
     )
-    outcome = project.run("-rs")
     assert outcome.last_line == "1 failed, 1 skipped", outcome.text
     assert outcome.verdicts["test_clean", "heap"] == "unavailable"
     assert outcome.verdicts["test_clean", "fd"] == "ok"
@@ -134,8 +131,7 @@ def test_under_a_debugger_each_test_runs_once(project: Project, kind: str) -> No
 
 def test_after_a_breakpoint_the_test_is_not_repeated(project: Project) -> None:
     project.write("stub/unattended.py", _UNATTENDED)
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         HEAD
         + """
     RUNS = []
@@ -189,8 +185,10 @@ def test_after_a_breakpoint_the_test_is_not_repeated(project: Project) -> None:
     @pytest.mark.fd_budget(0)
     def test_never(): leak()
     """,
+        "-s",
+        "--pdbcls=unattended:Unattended",
+        PYTHONPATH="stub",
     )
-    outcome = project.run("-s", "--pdbcls=unattended:Unattended", PYTHONPATH="stub")
     assert outcome.last_line == "1 failed, 7 passed", outcome.text
     assert "RUNS {'fifth': 5, 'first': 1, 'isolated': 1, 'loop': 3, 'set_trace': 1, 'set_up': 1}" in outcome.text
     # The isolated test stops in its subprocess, and again in this process, which has the terminal.
@@ -211,17 +209,13 @@ def test_coverage_is_no_debugger(project: Project) -> None:
 
 
 def test_a_timeout_is_never_of_our_making(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import time
         import pytest
         @pytest.mark.fd_budget(0)
         @pytest.mark.timeout(2)
         def test_it(): time.sleep(0.2)
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.last_line == "1 passed"
     assert outcome.finding("test_it")["reason"].endswith(" iterations, 13 needed")
 
@@ -229,8 +223,7 @@ def test_a_timeout_is_never_of_our_making(project: Project) -> None:
 @pytest.mark.laboratory
 def test_a_dump_of_the_stacks_is_never_of_our_making(project: Project) -> None:
     project.write("pytest.ini", "[pytest]\nfaulthandler_timeout = 1\nfaulthandler_exit_on_timeout = true\n")
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import time
         import pytest
@@ -243,8 +236,11 @@ def test_a_dump_of_the_stacks_is_never_of_our_making(project: Project) -> None:
             runs.append(1)
             time.sleep(5 if len(runs) == 8 else 0.15)
         """,
+        "-p",
+        "no:asyncio",
+        "-k",
+        "repeats",
     )
-    outcome = project.run("-p", "no:asyncio", "-k", "repeats")
     assert (outcome.last_line, outcome.finding("test_repeats")["verdict"]) == ("1 passed, 1 deselected", "ok")
     assert outcome.finding("test_repeats")["iterations"] > 8
     assert "Timeout (" not in outcome.text
@@ -255,8 +251,7 @@ def test_a_dump_of_the_stacks_is_never_of_our_making(project: Project) -> None:
 
 def test_own_descriptors_survive_a_double_close(project: Project) -> None:
     """A test that closes a descriptor twice, or a range of them, hits none of the harness's."""
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         HEAD
         + """
     STALE = []
@@ -277,9 +272,8 @@ def test_own_descriptors_survive_a_double_close(project: Project) -> None:
     def test_callbacks():
         import gc
         gc.callbacks.clear()
-    """,
+    """
     )
-    outcome = project.run()
     assert outcome.last_line == "3 passed", outcome.text
 
 
@@ -303,8 +297,7 @@ def test_warnings_as_errors(project: Project) -> None:
 
 
 def test_in_ci_the_short_summary_is_one_line(project: Project) -> None:
-    project.write("test_it.py", HEAD + "\n    @pytest.mark.fd_budget(0)\n    def test_it(): leak()\n")
-    text = project.run(CI="true").text
+    text = project.run_test(HEAD + "\n    @pytest.mark.fd_budget(0)\n    def test_it(): leak()\n", CI="true").text
     assert text.rstrip().splitlines()[-2].startswith("LEAK test_it.py::test_it - LeakError: fd +1.0/iter")
     assert text.count("finding  ") == 1
 
@@ -323,8 +316,7 @@ def test_a_plugin_that_reads_fixtures_from_every_report(project: Project) -> Non
             report.sections.append(("seen", f"{call.when} {item.funcargs.get('benchmark')} {len(item.funcargs['request'].node.name)}"))
         """,
     )
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         HEAD
         + """
     pytestmark = pytest.mark.fd_budget(0)
@@ -348,8 +340,8 @@ def test_a_plugin_that_reads_fixtures_from_every_report(project: Project) -> Non
         KEPT.append(1)
         assert len(KEPT) < 6
     """,
+        "-rA",
     )
-    outcome = project.run("-rA")
     assert "INTERNALERROR" not in outcome.text
     assert outcome.last_line == "1 failed, 3 passed, 1 skipped, 1 error", outcome.text
     assert "ValueError: at the end of the module" in outcome.text

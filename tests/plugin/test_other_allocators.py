@@ -70,8 +70,7 @@ def allocator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_native_leaks_do_not_pass(project: Project, allocator: Path) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import ctypes
         import pytest
@@ -84,8 +83,9 @@ def test_native_leaks_do_not_pass(project: Project, allocator: Path) -> None:
         @pytest.mark.leakcheck
         def test_by_default(): LIBC.malloc(4096)
         """,
+        "-rs",
+        LD_PRELOAD=str(allocator),
     )
-    outcome = project.run("-rs", LD_PRELOAD=str(allocator))
     assert outcome.verdicts["test_named", "heap"] == "unavailable", outcome.text
     # Not asked for by name, it is not read, and the summary says so.
     assert ("test_by_default", "heap") not in outcome.verdicts
@@ -108,8 +108,7 @@ def test_installed_allocators_are_read_by_their_own_statistics(project: Project,
     library = next((one for one in Path("/usr/lib").glob(f"**/{name}") if one.is_file()), None)
     if library is None:
         pytest.skip(f"{name} is not installed; tests/unit has the same with a simulated library")
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import ctypes
         import threading
@@ -135,8 +134,8 @@ def test_installed_allocators_are_read_by_their_own_statistics(project: Project,
             for thread in threads: thread.start()
             for thread in threads: thread.join()
         """,
+        LD_PRELOAD=str(library),
     )
-    outcome = project.run(LD_PRELOAD=str(library))
     clean = {outcome.verdicts["test_clean", "heap"], outcome.verdicts["test_clean_threads", "heap"]}
     leaky = {outcome.verdicts["test_leaky", "heap"], outcome.verdicts["test_leaky_alone", "heap"]}
     if _INSTALLED[name]:

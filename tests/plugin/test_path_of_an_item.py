@@ -36,8 +36,7 @@ def test_each_step_first_enters_the_modules_in_this_order(project: Project) -> N
     assert len(described) > 18
 
     project.write("conftest.py", RECORDER)
-    project.write("test_it.py", HEAD + "\n    @pytest.mark.fd_budget(0)\n    def test_it(): leak()\n")
-    outcome = project.run()
+    outcome = project.run_test(HEAD + "\n    @pytest.mark.fd_budget(0)\n    def test_it(): leak()\n")
     assert outcome.last_line == "1 failed"
     entered = (project.folder / "entered").read_text(encoding="utf-8").split()
     # What only holds values is entered where it is made, which a step may name earlier or later.

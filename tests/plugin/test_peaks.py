@@ -60,16 +60,13 @@ def test_a_peak_that_is_exceeded_is_red_with_its_line(project: Project, isolate:
     # What it retains is in order, and that is told apart.
     assert high.text.count("  also ok      fd\n") == 2
     assert re.search(r"^rss peak \+2\d\.\d MiB — ", high.text, re.MULTILINE)
-    project.write("test_it.py", f"HIGH = False\n{body}")
-    low = project.run(*isolate)
+    low = project.run_test(f"HIGH = False\n{body}", *isolate)
     assert low.last_line == "3 passed", low.text
     assert {one["verdict"] for one in low.findings} == {"ok"}
 
 
 def test_the_call_at_which_a_peak_is_read_is_not_said_to_create_it(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import time
         import pytest
 
@@ -77,9 +74,7 @@ def test_the_call_at_which_a_peak_is_read_is_not_said_to_create_it(project: Proj
         def test_memory():
             data = b"x" * (5 << 20)
             time.sleep(0)
-        """,
-    )
-    outcome = project.run()
+        """)
     assert "heap peak +5.0 MiB" in outcome.text
     # Only a call is read, and the line before makes none.
     assert "  highest at   test_it.py:7 in test_memory()" in outcome.text
@@ -87,23 +82,18 @@ def test_the_call_at_which_a_peak_is_read_is_not_said_to_create_it(project: Proj
 
 
 def test_a_leak_is_said_first_and_a_peak_not_at_all(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    found = project.run_test("""
         import os, pytest
         KEPT = []
         @pytest.mark.fd_budget(0, peak=0)
         def test_it():
             KEPT.append(os.open(os.devnull, os.O_RDONLY))
-        """,
-    )
-    found = project.run().findings
+        """).findings
     assert [(one["verdict"], one["peak"]) for one in found] == [("leak", False)]
 
 
 def test_a_process_that_dies_leaves_the_peak_open(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         """
         import os, pytest
         @pytest.mark.fd_budget(0, peak=3)
@@ -111,8 +101,8 @@ def test_a_process_that_dies_leaves_the_peak_open(project: Project) -> None:
             if pytestconfig.getoption("--leakcheck-task", None):
                 os.kill(os.getpid(), 9)
         """,
+        CI="1",
     )
-    ran = project.run(CI="1")
     assert ran.last_line == "1 failed"
     assert "no peak: the process that measured it died of SIGKILL (signal 9)" in re.sub(r"\s+", " ", ran.text)
 
@@ -140,7 +130,6 @@ def test_a_peak_and_what_is_allowed(budget: Budget, peak: int, outcome: str) -> 
     ],
 )
 def test_a_wrong_peak_is_an_error_of_collection(project_here: Project, mark: str, wrong: str) -> None:
-    project_here.write("test_it.py", f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
-    ran = project_here.run_here()
+    ran = project_here.run_test_here(f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
     assert ran.status == 2
     assert wrong in re.sub(r"\s+", " ", ran.text)

@@ -60,8 +60,7 @@ def test_it_measures_this_test_and_is_not_printed_again(project: Project, option
 
 
 def test_a_shell_leaves_it_as_it_is(project: Project) -> None:
-    project.write("test_it.py", TEST)
-    command = command_in(project.run("-k", "HOME"))
+    command = command_in(project.run_test(TEST, "-k", "HOME"))
     assert command == ["pytest", "--leakcheck", "test_it.py::test_leak[$HOME]"]
     assert ROW not in runs(command, project.folder)
 

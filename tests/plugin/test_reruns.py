@@ -76,8 +76,7 @@ def test_a_failed_first_iteration_is_the_first_attempt(project: Project, argumen
 
 
 def test_each_attempt_has_one_line(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    ran = project.run("--reruns=2", "-v", "--leakcheck-scope=all", "-k", "flaky or passes", leakcheck=False)
+    ran = project.run_test(SUITE, "--reruns=2", "-v", "--leakcheck-scope=all", "-k", "flaky or passes", leakcheck=False)
     lines = re.findall(r"(?m)^test_it\.py::(test_flaky|test_passes) ([A-Z]+)", ran.text)
     assert lines == [
         ("test_flaky", "RERUN"),

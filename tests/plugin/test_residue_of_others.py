@@ -43,8 +43,7 @@ LEAKY_THEN_CLEAN = """
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_leaky_test_does_not_poison_the_next(project: Project) -> None:
-    project.write("test_it.py", LEAKY_THEN_CLEAN)
-    outcome = project.run("-W", "ignore::ResourceWarning", TMPDIR=str(project.folder))
+    outcome = project.run_test(LEAKY_THEN_CLEAN, "-W", "ignore::ResourceWarning", TMPDIR=str(project.folder))
     red = {one["test"].partition("[")[2]: one for one in outcome.findings if one["verdict"] != "ok"}
     assert {name: (one["resource"], one["verdict"]) for name, one in red.items()} == {
         "leaky-file]": ("fd", "leak"),
@@ -57,9 +56,7 @@ def test_a_leaky_test_does_not_poison_the_next(project: Project) -> None:
 
 
 def test_a_thread_that_goes_on_leaking_is_the_doing_of_the_test_that_left_it(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import threading, time
         import pytest
 
@@ -80,9 +77,7 @@ def test_a_thread_that_goes_on_leaking_is_the_doing_of_the_test_that_left_it(pro
         @pytest.mark.heap_budget
         def test_next():
             time.sleep(0.002)
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.last_line == "2 passed"
     finding = outcome.finding("test_next", "heap")
     assert finding["verdict"] == "inconclusive"
@@ -91,8 +86,7 @@ def test_a_thread_that_goes_on_leaking_is_the_doing_of_the_test_that_left_it(pro
 
 def test_a_failed_test_gets_no_verdict_and_its_frames_are_no_leak_of_the_next(project: Project) -> None:
     """pytest keeps the frames of a failure, with all that is in them, until the next test is under way."""
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import pytest
 
@@ -102,8 +96,11 @@ def test_a_failed_test_gets_no_verdict_and_its_frames_are_no_leak_of_the_next(pr
             held = [open(__file__) for _ in range(20)], [[] for _ in range(10_000)], bytearray(10_000_000)
             assert turn.startswith("passes")
         """,
+        "-W",
+        "ignore::ResourceWarning",
+        "-p",
+        "no:unraisableexception",
     )
-    outcome = project.run("-W", "ignore::ResourceWarning", "-p", "no:unraisableexception")
     assert outcome.last_line == "2 failed, 2 passed"
     assert {one["test"].partition("[")[2] for one in outcome.findings} == {"passes]", "passes again]"}
     assert {one["verdict"] for one in outcome.findings} == {"ok"}

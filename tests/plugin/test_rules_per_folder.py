@@ -87,8 +87,7 @@ def test_what_only_the_collector_releases_fails_where_a_rule_says_so(project: Pr
 
 def test_a_wrong_line_is_an_error_even_without_the_option(project_here: Project) -> None:
     project_here.write("pytest.ini", "[pytest]\nleakcheck_rules = tests/net/**: max_time=none\n")
-    project_here.write("test_it.py", "def test_it(): pass")
-    ran = project_here.run_here(leakcheck=False)
+    ran = project_here.run_test_here("def test_it(): pass", leakcheck=False)
     assert ran.status == 4
     assert (
         "leakcheck_rules = 'tests/net/**: max_time=none': max_time=none: must be a number of seconds above 0"

@@ -88,15 +88,18 @@ def test_it_needs_no_other_option_and_nothing_typed_is_without_effect(project: P
 
 
 def test_if_nothing_may_fail_each_test_has_the_outcome_of_a_plain_run(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        SUITE
-        + """
+    plain = outcomes(
+        project.run_test(
+            SUITE
+            + """
     @pytest.mark.arrow_budget(0)
     def test_no_such_counter(): pass
 """,
+            "-rA",
+            "--tb=no",
+            leakcheck=False,
+        ).text
     )
-    plain = outcomes(project.run("-rA", "--tb=no", leakcheck=False).text)
     judged = project.run(
         "-rA", "--tb=no", "--leakcheck-scope=all", "--leakcheck-fail-on=none", "--leakcheck-missing=fail"
     )
@@ -128,8 +131,7 @@ def test_memory_of_a_slow_test_is_not_judged_and_said_so(project: Project) -> No
 
 
 def test_a_full_cache_is_known_from_earlier_tests_and_hides_no_leak(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import functools
         import itertools
@@ -153,8 +155,8 @@ def test_a_full_cache_is_known_from_earlier_tests_and_hides_no_leak(project: Pro
         def test_keeps_each_second(runs=[]):
             runs.append(page(next(NUMBERS)) if len(runs) % 2 else 0)
         """,
+        "--leakcheck-scope=all",
     )
-    outcome = project.run("--leakcheck-scope=all")
     first, second = (outcome.finding(name, "object") for name in ("test_first", "test_second"))
     assert (first["verdict"], second["verdict"]) == ("ok", "ok")
     assert first["iterations"] > 50, "the cache was not known yet"

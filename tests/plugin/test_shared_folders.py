@@ -144,8 +144,7 @@ def test_one_entry_that_another_process_makes_is_not_held_against_a_level(projec
 def test_the_temporary_folder_of_a_session_is_private_and_counted_through_all_levels(
     project: Project, temporary: Path
 ) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import os, tempfile
         from itertools import count
@@ -164,8 +163,9 @@ def test_the_temporary_folder_of_a_session_is_private_and_counted_through_all_le
         def test_of_pytest(tmp_path):
             (tmp_path / "file").touch()
         """,
+        "test_it.py",
+        TMPDIR=str(temporary),
     )
-    outcome = project.run("test_it.py", TMPDIR=str(temporary))
     assert outcome.verdicts == {("test_below", "disk"): "leak", ("test_of_pytest", "disk"): "ok"}, outcome.text
     own, of_pytest = (project.folder / "session").read_text().split()
     # What a session within this one keeps for its tests is no more the test's than what this one keeps.

@@ -31,8 +31,7 @@ TRAINING = """
 
 
 def test_a_training_loop(project: Project) -> None:
-    project.write("test_it.py", TRAINING.format(after="KEPT.append((file, history))", arguments="fd=0, heap='1 MiB'"))
-    leaky = project.run()
+    leaky = project.run_test(TRAINING.format(after="KEPT.append((file, history))", arguments="fd=0, heap='1 MiB'"))
     assert leaky.status == 1
     found = leaky.finding("test_training")
     assert (found["verdict"], found["slope"], found["iterations"]) == ("leak", 1.0, 17)
@@ -40,8 +39,7 @@ def test_a_training_loop(project: Project) -> None:
     assert [(one["resource"], one["slope"] > 65_000) for one in found["seen"] if one["resource"] == "heap"] == [
         ("heap", True)
     ]
-    project.write("test_it.py", TRAINING.format(after="os.close(file)", arguments="fd=0, heap='1 MiB'"))
-    fixed = project.run("-s")
+    fixed = project.run_test(TRAINING.format(after="os.close(file)", arguments="fd=0, heap='1 MiB'"), "-s")
     assert fixed.status == 0, fixed.text
     assert fixed.verdicts == {("test_training", "fd"): "ok", ("test_training", "heap"): "ok"}
     assert "LOADED 1" in fixed.text
@@ -49,9 +47,7 @@ def test_a_training_loop(project: Project) -> None:
 
 
 def test_a_loop_that_is_left_early_is_inconclusive(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import os
         import pytest
 
@@ -83,9 +79,7 @@ def test_a_loop_that_is_left_early_is_inconclusive(project: Project) -> None:
             for step in leakcheck.steps(fd=0):
                 KEPT.append(os.open(__file__, os.O_RDONLY))
                 if step == 21: break
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.last_line == "1 failed, 6 passed", outcome.text
     assert {(one["test"].partition("::")[2], one["resource"]): one["reason"] for one in outcome.findings} == {
         ("test_break", "fd"): "left in step 5, by break, return or an exception",
@@ -104,9 +98,7 @@ def test_a_loop_that_is_left_early_is_inconclusive(project: Project) -> None:
 
 
 def test_a_test_that_fails_in_a_loop_leaves_no_measurement_open(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         def test_fails(leakcheck):
             steps = leakcheck.steps(fd=0)
             for _ in range(6): next(steps)
@@ -114,9 +106,7 @@ def test_a_test_that_fails_in_a_loop_leaves_no_measurement_open(project: Project
 
         def test_later(leakcheck):
             for step in leakcheck.steps(fd=0): pass
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.last_line == "1 failed, 1 passed", outcome.text
     assert outcome.verdicts == {("test_later", "fd"): "ok"}
 
@@ -138,9 +128,7 @@ def test_a_fixture_that_is_not_used_is_said_with_v(project: Project) -> None:
 
 
 def test_a_block(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import os
         KEPT = []
 
@@ -168,9 +156,7 @@ def test_a_block(project: Project) -> None:
             with leakcheck.budget(fd=0):
                 KEPT.append(os.open(__file__, os.O_RDONLY))
                 raise ValueError("mine")
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.verdicts == {
         ("test_leaky", "fd"): "over_budget",
         ("test_leaky", "rss"): "ok",
@@ -262,8 +248,7 @@ QUEUES = """
 
 def test_gauges_and_phases_of_a_repeated_test(project: Project) -> None:
     body = QUEUES.replace("\n    ", "\n")
-    project.write("test_it.py", f"LEAKY = True\n{body}")
-    leaky = project.run()
+    leaky = project.run_test(f"LEAKY = True\n{body}")
     found = leaky.finding("test_marked", "gauge:waiting")
     assert (found["verdict"], found["slope"]) == ("leak", 1.0)
     assert found["owner"]["name"] == "test_it.rows"
@@ -275,16 +260,13 @@ def test_gauges_and_phases_of_a_repeated_test(project: Project) -> None:
         {"label": "probed", "amounts": {"fd": 0}, "count": 1},
         {"label": "loaded", "amounts": {"fd": 1}, "count": 1},
     ]
-    project.write("test_it.py", f"LEAKY = False\n{body}")
-    fixed = project.run()
+    fixed = project.run_test(f"LEAKY = False\n{body}")
     assert fixed.last_line == "3 passed"
     assert fixed.verdicts["test_marked", "gauge:waiting"] == "ok"
 
 
 def test_a_gauge_that_comes_late_does_not_pass_unseen(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    found = project.run_test("""
         import itertools
         import pytest
         calls = itertools.count()
@@ -293,8 +275,6 @@ def test_a_gauge_that_comes_late_does_not_pass_unseen(project: Project) -> None:
         def test_it(leakcheck):
             if next(calls) == 4:
                 leakcheck.gauge("late", 1)
-        """,
-    )
-    found = project.run().finding("test_it")
+        """).finding("test_it")
     assert found["verdict"] == "inconclusive"
     assert "leakcheck.gauge('late') was not called in the first iteration" in found["reason"]

@@ -109,23 +109,21 @@ def test_rows(project: Project, python: str) -> None:
 
 
 def test_tmp_path_leaves_one_folder(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import pytest
         @pytest.mark.fd_budget(0)
         def test_it(tmp_path): (tmp_path / "file").write_text("x")
         """,
+        "--basetemp=kept",
     )
-    outcome = project.run("--basetemp=kept")
     assert outcome.status == 0, outcome.text
     folders = [path.name for path in (project.folder / "kept").iterdir() if not path.is_symlink()]
     assert len(folders) == 1
 
 
 def test_pytester_uses_the_same_folder_again(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import sys
 
@@ -145,16 +143,17 @@ def test_pytester_uses_the_same_folder_again(project: Project) -> None:
             assert len(FOLDERS) == 1
             assert len([path for path in sys.path_importer_cache if path.startswith(str(*FOLDERS))]) <= 1
         """,
+        "-p",
+        "pytester",
+        "--basetemp=kept",
     )
-    outcome = project.run("-p", "pytester", "--basetemp=kept")
     assert (outcome.status, outcome.last_line) == (0, "2 passed"), outcome.text
     folders = sorted(path.name for path in (project.folder / "kept").iterdir() if not path.is_symlink())
     assert folders == ["test_run0", "tmp-test_run0"]
 
 
 def test_warnings_and_subtests_are_reported_once(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import warnings
         import pytest
@@ -164,8 +163,8 @@ def test_warnings_and_subtests_are_reported_once(project: Project) -> None:
         def test_subtests(subtests):
             with subtests.test(msg="one"): pass
         """,
+        "-v",
     )
-    outcome = project.run("-v")
     assert outcome.text.count("UserWarning: careful") == 1
     assert outcome.last_line == "2 passed, 1 warning, 1 subtests passed"
 

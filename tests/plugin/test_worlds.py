@@ -120,17 +120,13 @@ def test_an_added_engine_needs_nothing_else(project: Project) -> None:
 
 
 def test_one_that_throttles_itself_is_red(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    ran = project.run_test("""
         import pytest
         @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="thread",
                                     in_flight={"at_least": "64 - (world_size - 1)"})
         def test_it(world_size, leakcheck):
             leakcheck.gauge("in_flight", 64 // world_size ** 2)
-        """,
-    )
-    ran = project.run()
+        """)
     assert "in_flight at world_size 2: 32, at least 63 required" in ran.text
 
 
@@ -217,8 +213,7 @@ def test_worlds_of_several_workers_keep_apart(project: Project) -> None:
                 file.write(f"{name}{{world_size}} {{worker_id}} {{began}} {{time.monotonic()}}\\n")
     """
     tests = "".join(body.format(name=name).replace("\n        ", "\n") for name in "ab")
-    project.write("test_it.py", f"import time\nimport pytest\n{tests}")
-    ran = project.run("-n2")
+    ran = project.run_test(f"import time\nimport pytest\n{tests}", "-n2")
     assert ran.last_line == "2 passed", ran.text
     spans = [line.split() for line in (project.folder / "spans").read_text().splitlines()]
     assert len({worker for _world, worker, _began, _ended in spans}) == 2
@@ -229,17 +224,13 @@ def test_worlds_of_several_workers_keep_apart(project: Project) -> None:
 
 @pytest.mark.laboratory
 def test_each_rank_has_folders_of_its_own(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    ran = project.run_test("""
         import pytest
         @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="process", rss="<= 64 MiB")
         def test_it(world_size, leakcheck, tmp_path):
             (tmp_path / "rank").write_text(str(leakcheck.rank))
             assert [one.name for one in tmp_path.iterdir()] == ["rank"]
-        """,
-    )
-    ran = project.run()
+        """)
     assert ran.last_line == "1 passed", ran.text
 
 

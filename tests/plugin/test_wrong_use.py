@@ -48,24 +48,19 @@ def test_a_mark_added_by_a_conftest(project_here: Project) -> None:
             for item in items: item.add_marker(pytest.mark.fd_budget("many"))
         """,
     )
-    project_here.write("test_it.py", "def test_it(): pass")
-    outcome = project_here.run_here()
+    outcome = project_here.run_test_here("def test_it(): pass")
     assert outcome.status == USAGE_ERROR
     assert "ERROR: test_it.py::test_it: fd_budget(" in outcome.text
 
 
 def test_all_wrong_marks_are_named_at_once(project_here: Project) -> None:
-    project_here.write(
-        "test_it.py",
-        """
+    text = project_here.run_test_here("""
         import pytest
         @pytest.mark.fd_budget("many")
         def test_one(): pass
         @pytest.mark.fd_budget(1, 2)
         def test_two(): pass
-        """,
-    )
-    text = project_here.run_here().text
+        """).text
     assert "test_it.py::test_one: fd_budget" in text
     assert "test_it.py::test_two: fd_budget(1, 2): takes one level, 2 arguments were given" in text
 
@@ -85,8 +80,7 @@ def test_a_wrong_setting_names_its_file(project_here: Project, table: str) -> No
 
 
 def test_a_wrong_flag(project_here: Project) -> None:
-    project_here.write("test_it.py", "def test_it(): pass")
-    outcome = project_here.run_here("--leakcheck-iterations=many", leakcheck=False)
+    outcome = project_here.run_test_here("def test_it(): pass", "--leakcheck-iterations=many", leakcheck=False)
     assert outcome.status == USAGE_ERROR
     assert "--leakcheck-iterations=many (command line): must be a whole number from 0 to 100,000" in outcome.text
 
@@ -133,8 +127,7 @@ def test_a_misspelt_mark(project_here: Project, leakcheck: bool) -> None:
 def test_a_wrong_type_in_toml(project_here: Project) -> None:
     (project_here.folder / "pytest.ini").unlink()
     project_here.write("pyproject.toml", '[tool.pytest]\nleakcheck_iterations = "7"\n')
-    project_here.write("test_it.py", "def test_it(): pass")
-    outcome = project_here.run_here(leakcheck=False)
+    outcome = project_here.run_test_here("def test_it(): pass", leakcheck=False)
     assert outcome.status == USAGE_ERROR
     assert "leakcheck_iterations" in outcome.text
     assert "expects an int" in outcome.text

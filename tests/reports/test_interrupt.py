@@ -47,8 +47,7 @@ def on_one_line(ran: Outcome) -> str:
 
 
 def test_the_partial_series_is_reported(project: Project) -> None:
-    project.write("test_it.py", PRESS + MARK % 10)
-    ran = project.run()
+    ran = project.run_test(PRESS + MARK % 10)
     assert ran.status == 2
     told = on_one_line(ran)
     assert "2 tests: 1 ok · 1 inconclusive · repeating took" in told
@@ -68,23 +67,20 @@ def test_the_partial_series_is_reported(project: Project) -> None:
 
 
 def test_before_the_first_reading_there_is_none(project: Project) -> None:
-    project.write("test_it.py", PRESS + MARK % 2)
-    ran = project.run("--leakcheck-fail-on=leak,inconclusive")
+    ran = project.run_test(PRESS + MARK % 2, "--leakcheck-fail-on=leak,inconclusive")
     assert ran.status == 2
     assert " interrupted before the first reading, not judged" in on_one_line(ran)
     assert report_of(project)["colour"] == "yellow"
 
 
 def test_no_growth_is_said(project: Project) -> None:
-    project.write("test_it.py", PRESS + MARK.replace("KEPT.append(os.open(__file__, os.O_RDONLY))", "pass") % 10)
-    ran = project.run()
+    ran = project.run_test(PRESS + MARK.replace("KEPT.append(os.open(__file__, os.O_RDONLY))", "pass") % 10)
     assert " interrupted after 6 iterations, not judged; no growth so far" in on_one_line(ran)
 
 
 def test_what_is_judged_stays_so(project: Project) -> None:
     """The leak was certain, and its cause was being looked for."""
-    project.write("test_it.py", PRESS + MARK.replace(", iterations=40", "") % 22)
-    ran = project.run()
+    ran = project.run_test(PRESS + MARK.replace(", iterations=40", "") % 22)
     assert ran.status == 2
     assert ran.verdicts["test_slow", "fd"] == "leak"
     assert report_of(project)["recording"]["stopped"] == "interrupted"
@@ -102,8 +98,7 @@ LOOPS = """
 
 def test_a_loop_and_those_before_it(project: Project) -> None:
     signal = "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    project.write("test_it.py", PRESS + signal + LOOPS)
-    ran = project.run()
+    ran = project.run_test(PRESS + signal + LOOPS)
     assert ran.status == 2
     assert ran.verdicts == {("test_slow", "thread"): "ok", ("test_slow", "fd"): "inconclusive"}
     assert "interrupted after 6 iterations, not judged; so far fd +1.0/iter" in on_one_line(ran)
@@ -186,8 +181,7 @@ SIZES = """
     ids=["sizes", "threads", "processes"],
 )
 def test_the_sizes_that_were_measured(project: Project, world: str, peaks: tuple[int, int]) -> None:
-    project.write("test_it.py", SIZES % world)
-    ran = project.run("--leakcheck-fail-on=leak,inconclusive", "--leakcheck-html=page.html")
+    ran = project.run_test(SIZES % world, "--leakcheck-fail-on=leak,inconclusive", "--leakcheck-html=page.html")
     assert ran.status == 2, ran.text
     assert "after 2 of 3 sizes" in (project.folder / "page.html").read_text(encoding="utf-8")
     told = on_one_line(ran)
@@ -202,8 +196,7 @@ def test_the_sizes_that_were_measured(project: Project, world: str, peaks: tuple
 
 
 def test_before_the_first_size_there_is_no_peak(project: Project) -> None:
-    project.write("test_it.py", (SIZES % "").replace("n == 8", "n == 2"))
-    ran = project.run("--leakcheck-html=page.html")
+    ran = project.run_test((SIZES % "").replace("n == 8", "n == 2"), "--leakcheck-html=page.html")
     assert "interrupted at n=2, after 0 of 3 sizes, not judged" in on_one_line(ran)
     assert "peaks so far" not in ran.text
     assert "interrupted at n=2" in (project.folder / "page.html").read_text(encoding="utf-8")

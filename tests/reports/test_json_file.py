@@ -26,8 +26,7 @@ SUITE = """
 
 
 def test_the_fields(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    outcome = project.run()
+    outcome = project.run_test(SUITE)
     leak = outcome.finding("test_leak")
     assert (leak["verdict"], leak["slope"], leak["floor"], leak["colour"]) == ("leak", 1.0, None, "red")
     assert leak["held"] == [{"what": str(project.folder / "test_it.py"), "count": 17, "note": ""}]

@@ -92,8 +92,7 @@ def test_the_schema_is_one_and_is_up_to_date() -> None:
 
 
 def test_reports_of_leaks(project: Project) -> None:
-    project.write("test_it.py", LEAKS)
-    project.run("--leakcheck-max-time=5")
+    project.run_test(LEAKS, "--leakcheck-max-time=5")
     _first, *findings, last = check(project)
     found = {one["test"].rpartition("::")[2]: one for one in findings}
     assert found["test_leak"]["culprit"]["where"]
@@ -111,8 +110,7 @@ def test_reports_of_leaks(project: Project) -> None:
 
 @pytest.mark.laboratory
 def test_reports_of_sizes_and_peaks(project: Project) -> None:
-    project.write("test_it.py", SIZES)
-    project.run()
+    project.run_test(SIZES)
     findings = check(project)[1:-1]
     assert [one for one in findings if one.get("scaled")]
     assert any("law" in verdict for one in findings for verdict in one["verdicts"])
@@ -132,19 +130,14 @@ def test_a_killed_session_and_a_project_s_own_counter(project: Project) -> None:
             if "last" in report.nodeid: os._exit(3)
         """,
     )
-    project.write(
-        "test_it.py",
-        "import pytest\n@pytest.mark.entries_budget(0)\ndef test_own(): pass\ndef test_last(): pass\n",
-    )
-    project.run()
+    project.run_test("import pytest\n@pytest.mark.entries_budget(0)\ndef test_own(): pass\ndef test_last(): pass\n")
     first, finding = check(project)
     assert "entries" in first["resources"]
     assert finding["verdicts"][0]["resource"] == "entries"
 
 
 def test_a_field_that_is_not_in_it_is_an_error(project: Project) -> None:
-    project.write("test_it.py", "import pytest\n@pytest.mark.fd_budget(0)\ndef test_it(): pass\n")
-    project.run()
+    project.run_test("import pytest\n@pytest.mark.fd_budget(0)\ndef test_it(): pass\n")
     first, finding, last = check(project)
     for line, owner in (
         (first, first),

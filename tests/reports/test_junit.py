@@ -80,8 +80,7 @@ def ids_of(outcome: Outcome) -> dict[str, str]:
 
 @pytest.mark.parametrize("options", variants([()], [("-n", "1"), ("--leakcheck-isolate",)]), ids=" ".join)
 def test_each_property_once_and_one_on_a_green_test(project: Project, options: tuple[str, ...]) -> None:
-    project.write("test_it.py", SUITE)
-    outcome = project.run("--junit-xml=junit.xml", *options)
+    outcome = project.run_test(SUITE, "--junit-xml=junit.xml", *options)
     ids, found = ids_of(outcome), read(project)
     assert found["test_leak"] == [
         ("leakcheck.fd", "leak 1/iter"),
@@ -115,8 +114,7 @@ def test_a_known_leak_has_the_id_of_its_entry(project: Project) -> None:
 @pytest.mark.laboratory
 @pytest.mark.parametrize("options", variants([()], [("-n", "1")]), ids=" ".join)
 def test_a_lost_test_and_one_that_is_not_judged_have_theirs(project: Project, options: tuple[str, ...]) -> None:
-    project.write("test_it.py", LOST)
-    outcome = project.run("--junit-xml=junit.xml", *options)
+    outcome = project.run_test(LOST, "--junit-xml=junit.xml", *options)
     ids, found = ids_of(outcome), read(project)
     assert found.pop("test_own_failure") == []
     told = {test: properties[0] for test, properties in found.items()}
@@ -133,8 +131,7 @@ def test_a_lost_test_and_one_that_is_not_judged_have_theirs(project: Project, op
 
 def test_what_is_no_text_does_not_break_the_file(project: Project) -> None:
     """Node ids, values and messages with control characters, unpaired surrogates and markup."""
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         r"""
         import os, pytest
         KEPT = {}
@@ -145,8 +142,8 @@ def test_what_is_no_text_does_not_break_the_file(project: Project) -> None:
             print(text.encode("utf-8", "replace"))
             KEPT.setdefault(text + "<\x07>", []).append(os.open(__file__, os.O_RDONLY))
         """,
+        "--junit-xml=junit.xml",
     )
-    outcome = project.run("--junit-xml=junit.xml")
     assert len(outcome.findings) == 5
     found = read(project)
     assert len(found) == 5

@@ -72,8 +72,7 @@ def test_a_hundred_leaks_with_one_cause(project: Project, arguments: tuple[str, 
 
 def test_one_other_test_has_its_own_line(project: Project) -> None:
     project.write("library.py", LIBRARY)
-    project.write("test_it.py", SUITE % 2)
-    ran = project.run()
+    ran = project.run_test(SUITE % 2)
     assert re.search(
         r"\n_+ test_it\[1\] _+\nLEAK same as \S+ \(test_it\.py::test_it\[0\]\): fd \+2\.0/iter\n=+",
         ran.text,
@@ -84,8 +83,7 @@ def test_one_other_test_has_its_own_line(project: Project) -> None:
 @pytest.mark.laboratory
 def test_verbose_folds_none(project: Project) -> None:
     project.write("library.py", LIBRARY)
-    project.write("test_it.py", SUITE % 4)
-    ran = project.run("-v")
+    ran = project.run_test(SUITE % 4, "-v")
     assert ran.text.count("held by      library.OPENED") == 4
     assert len(re.findall(r"(?m)^LEAK test_it\.py::test_it\[\d\] - ", ran.text)) == 4
     # Other styles fold, too.

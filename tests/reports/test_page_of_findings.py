@@ -49,8 +49,7 @@ def shown(page: Path) -> str:
 
 
 def measured(project: Project, body: str) -> Report:
-    project.write("test_it.py", HEAD + body)
-    project.run()
+    project.run_test(HEAD + body)
     return read(project.folder / "findings.json")
 
 
@@ -137,13 +136,11 @@ LOADED = """
 @pytest.mark.parametrize("options", [(), ("--leakcheck-html=page.html",)])
 def test_nothing_that_renders_is_loaded_while_tests_run(project: Project, options: tuple[str, ...]) -> None:
     project.write("conftest.py", LOADED.replace("pytest_sessionfinish", "pytest_runtest_logfinish"))
-    project.write("test_it.py", HEAD + LEAKY)
-    assert "loaded: []" in project.run("-s", *options).text
+    assert "loaded: []" in project.run_test(HEAD + LEAKY, "-s", *options).text
 
 
 def test_a_path_that_cannot_be_written_is_wrong_use(project: Project) -> None:
-    project.write("test_it.py", HEAD + LEAKY)
-    outcome = project.run("--leakcheck-html=no/page.html")
+    outcome = project.run_test(HEAD + LEAKY, "--leakcheck-html=no/page.html")
     assert outcome.status == 4
     assert (
         "--leakcheck-html=no/page.html (command line): No such file or directory; name a file in a writable folder"
@@ -175,8 +172,7 @@ def test_a_counter_that_the_project_has_added_is_drawn_where_the_project_is_unkn
     ini.write_text(ini.read_text() + "pythonpath = .\n")
     project.write("conftest.py", OWN_PROBE)
     for close, tone in (("pass", "bad"), ("CONNECTIONS.pop()", "good")):
-        project.write("test_it.py", USES_PROBE.format(close=close))
-        project.run()
+        project.run_test(USES_PROBE.format(close=close))
         out = project.folder / tone
         done = report(project.folder / "findings.json", "--out", out, "--no-open")
         assert (done.returncode, done.stderr) == (0, "")

@@ -82,8 +82,7 @@ def test_it_comes_with_the_first_iteration_that_ends_a_second_after_the_beginnin
 @pytest.mark.laboratory
 def test_in_ascii_and_from_the_last_run(project: Project) -> None:
     """The second session knows how long the tests take, so it shows the line from the beginning."""
-    project.write("test_it.py", LEAKY + "\n    @pytest.mark.fd_budget(0)\n    def test_\u00e4_quick(): pass\n")
-    project.run(cache=True)
+    project.run_test(LEAKY + "\n    @pytest.mark.fd_budget(0)\n    def test_\u00e4_quick(): pass\n", cache=True)
     ran = project.run_on_terminal(cache=True, PYTHONIOENCODING="ascii")
     assert re.search(r"\r\nleakcheck: 2 of 2 tests, about \d+ s \(from the last run\)\r\n", ran.text)
     lines = lines_of(ran)
@@ -187,8 +186,7 @@ def test_nor_a_log(project: Project) -> None:
 
 
 def test_verbose_counts_the_iterations_of_each_test(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         """
         import os
         import pytest
@@ -206,8 +204,8 @@ def test_verbose_counts_the_iterations_of_each_test(project: Project) -> None:
 
         def test_plain(): pass
         """,
+        "-v",
     )
-    ran = project.run("-v")
     told = dict(
         re.findall(r"^test_it\.py::(\w+) ([A-Z]+(?: \([\d,]+ iterations, \d+\.\d s\))?) ", ran.text, re.MULTILINE)
     )

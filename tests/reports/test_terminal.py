@@ -59,8 +59,7 @@ def expect(text: str) -> str:
 
 
 def test_the_block(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    text = project.run().text
+    text = project.run_test(SUITE).text
     block = part(text, "fd +1.0/iter", "_______")
     assert steady(block) == expect(
         """
@@ -87,8 +86,7 @@ def test_the_block(project: Project) -> None:
 
 
 def test_in_ascii_the_columns_are_the_same(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    in_unicode = project.run().text
+    in_unicode = project.run_test(SUITE).text
     text = project.run(PYTHONIOENCODING="ascii").text
     assert text.isascii()
     assert "\\u" not in text
@@ -98,8 +96,7 @@ def test_in_ascii_the_columns_are_the_same(project: Project) -> None:
 
 
 def test_the_summary(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    text = steady(part(project.run().text, "= leakcheck =", "= short test summary"))
+    text = steady(part(project.run_test(SUITE).text, "= leakcheck =", "= short test summary"))
     lines = [line for line in text.splitlines() if not line.startswith("=")]
     assert lines == [
         "3 tests: 1 ok · 1 leak · 1 over budget · repeating took T",
@@ -119,8 +116,7 @@ def test_the_short_summary_carries_the_first_line(project: Project) -> None:
 
 
 def test_verbose_names_what_passed_and_its_floor(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    text = project.run("-v").text
+    text = project.run_test(SUITE, "-v").text
     assert "test_it.py::test_leak LEAK" in text
     assert "  sensitivity (each ok test would have caught): fd 1 in 2 iter\n" in text
     told = project.run("--leakcheck-summary=all").text
@@ -128,8 +124,7 @@ def test_verbose_names_what_passed_and_its_floor(project: Project) -> None:
 
 
 def test_quiet_and_no_summary(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    quiet = project.run("-q").text
+    quiet = project.run_test(SUITE, "-q").text
     assert "= leakcheck =" not in quiet
     assert "3 tests: 1 ok · 1 leak · 1 over budget" in quiet
     assert "39d4cd  fd +1.0/iter" in quiet
@@ -142,8 +137,7 @@ def test_quiet_and_no_summary(project: Project) -> None:
 
 
 def test_nothing_measured_is_not_silent(project: Project) -> None:
-    project.write("test_it.py", "def test_it(): pass\ndef test_other(): pass")
-    text = project.run("--leakcheck", leakcheck=False).text
+    text = project.run_test("def test_it(): pass\ndef test_other(): pass", "--leakcheck", leakcheck=False).text
     line = "\nleakcheck: 0 of 2 tests carry a budget, nothing was judged: mark tests, or use --leakcheck-scope=all\n"
     assert line in text
     assert "\n2 tests: 2 not judged (2 without a mark)\n" in text
@@ -152,8 +146,7 @@ def test_nothing_measured_is_not_silent(project: Project) -> None:
     assert (quiet.status, project.run("-q").status) == (1, 0)
     assert "leakcheck:" not in project.run(leakcheck=False).text
     # A test that fails has a reason of its own.
-    project.write("test_it.py", "import pytest\n@pytest.mark.leakcheck\ndef test_it(): assert 0")
-    assert "0 of" not in project.run().text
+    assert "0 of" not in project.run_test("import pytest\n@pytest.mark.leakcheck\ndef test_it(): assert 0").text
 
 
 LIBRARY = """
@@ -181,8 +174,7 @@ SHARED_CAUSE = """
 @pytest.mark.parametrize("arguments", variants([()], [("-n", "1")]), ids=["here", "in a worker"])
 def test_tests_with_one_cause_share_a_block_and_a_line(project: Project, arguments: tuple[str, ...]) -> None:
     project.write("library.py", LIBRARY)
-    project.write("test_it.py", SHARED_CAUSE)
-    ran = project.run(*arguments)
+    ran = project.run_test(SHARED_CAUSE, *arguments)
     assert ran.last_line == "3 failed"
     assert ran.text.count("held by      library.OPENED") == 1
     assert "\nLEAK same as 12b529 (test_it.py::test_first): fd +1.0 to +2.0/iter\n  -v shows" in ran.text
@@ -193,13 +185,11 @@ def test_tests_with_one_cause_share_a_block_and_a_line(project: Project, argumen
     project.run("--junitxml=junit.xml", *arguments)
     assert (project.folder / "junit.xml").read_text(encoding="utf-8").count("held by      library.OPENED") == 3
     # Two leaks of one test file are two causes.
-    project.write("test_it.py", SUITE)
-    assert "same as" not in project.run().text
+    assert "same as" not in project.run_test(SUITE).text
 
 
 def test_a_debugger_is_said_to_leave_no_verdict(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    text = project.run("--pdb").text
+    text = project.run_test(SUITE, "--pdb").text
     assert "\nleakcheck: no verdicts: with --pdb, each test runs once\n" in text
     assert "\nleakcheck: 3 not measured: with --pdb, each test runs once\n" in text
 
@@ -290,8 +280,7 @@ def test_in_colour_what_matters_stands_out(project: Project, arguments: tuple[st
 
 
 def test_other_readers_get_no_colour(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    project.run("--color=yes", "--junit-xml=junit.xml")
+    project.run_test(SUITE, "--color=yes", "--junit-xml=junit.xml")
     junit = (project.folder / "junit.xml").read_text(encoding="utf-8")
     assert "<- grows by 1.0/iter".replace("<", "&lt;") in junit
     assert "[31m" not in junit
@@ -318,8 +307,7 @@ def test_a_wide_terminal_has_room_for_all_words(project: Project) -> None:
 
 
 def test_durations_are_those_of_all_repetitions(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    outcome = project.run_test(
         """
         import time
         import pytest
@@ -332,8 +320,8 @@ def test_durations_are_those_of_all_repetitions(project: Project) -> None:
             for _ in leakcheck.steps(fd=0):
                 time.sleep(0.02)
         """,
+        "--durations=2",
     )
-    outcome = project.run("--durations=2")
     told = re.findall(r"^([\d.]+)s call +test_it\.py::(test_\w+)$", outcome.text, re.MULTILINE)
     took = {test: float(seconds) for seconds, test in told}
     for recording in outcome.recordings:

@@ -135,6 +135,16 @@ class Project:
             ran = self._pytester.runpytest_inprocess(*command[command.index("pytest") + 1 :])
         return self._outcome(int(ran.ret), "\n".join([*ran.outlines, *ran.errlines]))
 
+    def run_test(self, text: str, *arguments: str, **settings: Any) -> Outcome:
+        """As `run`, of a project whose tests are this text."""
+        self.write("test_it.py", text)
+        return self.run(*arguments, **settings)
+
+    def run_test_here(self, text: str, *arguments: str, leakcheck: bool = True) -> Outcome:
+        """As `run_test`, in this process."""
+        self.write("test_it.py", text)
+        return self.run_here(*arguments, leakcheck=leakcheck)
+
     def run_on_terminal(
         self, *arguments: str, answer: Callable[[bytes], bytes] = lambda _: b"", cache: bool = False, **environment: str
     ) -> Outcome:
