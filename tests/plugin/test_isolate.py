@@ -307,3 +307,24 @@ def test_where_no_process_can_be_started(project: Project) -> None:
     assert "no processes here" in outcome.text
     assert {one["verdict"] for one in outcome.findings} == {"unavailable"}
     assert project.run(ISOLATE, "--leakcheck-missing=fail").last_line == "2 failed"
+
+
+def test_a_child_that_the_test_spawns_does_not_run_the_session_again(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import multiprocessing
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def pool():
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                yield pool
+
+        @pytest.mark.fd_budget(0)
+        def test_pool(pool):
+            assert pool.map_async(abs, [-1]).get(60) == [1]
+        """,
+    )
+    outcome = project.run("--leakcheck-isolate", "--leakcheck-iterations=4")
+    assert (outcome.status, outcome.verdicts["test_pool", "fd"]) == (0, "ok")

@@ -43,18 +43,20 @@ START_UP: Final = 60.0
 WORLD_GROUP: Final = "leakcheck-worlds"
 
 # It sets `sys.path` first, so that the child process imports the same modules as this process.
+# A child that the test spawns imports this program too, as `__mp_main__`.
 _CHILD_PROGRAM: Final = """\
-import sys
-sys.path[:] = [path for path in sys.path if path]
-import json, os
-with open(sys.argv[1], encoding="utf-8") as file:
-    start = json.load(file)
-sys.path[:], sys.argv[:] = start["path"], start["argv"]
-if start["world"] and "RANK" not in os.environ:
-    from pytest_leakcheck.runner.processes.ranks import launch
-    sys.exit(launch(*start["world"]))
-import pytest
-sys.exit(pytest.main(start["options"] + start["arguments"]))
+if __name__ == "__main__":
+    import sys
+    sys.path[:] = [path for path in sys.path if path]
+    import json, os
+    with open(sys.argv[1], encoding="utf-8") as file:
+        start = json.load(file)
+    sys.path[:], sys.argv[:] = start["path"], start["argv"]
+    if start["world"] and "RANK" not in os.environ:
+        from pytest_leakcheck.runner.processes.ranks import launch
+        sys.exit(launch(*start["world"]))
+    import pytest
+    sys.exit(pytest.main(start["options"] + start["arguments"]))
 """
 
 
