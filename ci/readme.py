@@ -16,7 +16,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.config.markers import valid_form
+from pytest_leakcheck.config.plan import valid_form
 from pytest_leakcheck.config.settings import OPTIONS
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.units import format_amount

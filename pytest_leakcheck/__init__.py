@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.model.finding import Finding
     from pytest_leakcheck.model.recording import Recording, Series
     from pytest_leakcheck.model.verdict import Verdict
-    from pytest_leakcheck.plugin.errors import LeakError
-    from pytest_leakcheck.plugin.inert_fixture import Leakcheck
+    from pytest_leakcheck.plugin.inert import Leakcheck, LeakError
     from pytest_leakcheck.probes.custom_probe import Probe
     from pytest_leakcheck.probes.device import Device
 
@@ -41,8 +40,8 @@ _DEFINING_MODULES = {
     "Budget": "config.budget",
     "Device": "probes.device",
     "Finding": "model.finding",
-    "LeakError": "plugin.errors",
-    "Leakcheck": "plugin.inert_fixture",
+    "LeakError": "plugin.inert",
+    "Leakcheck": "plugin.inert",
     "LeakcheckError": "model",
     "Measurement": "measurement",
     "Probe": "probes.custom_probe",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from pytest_leakcheck.model.exit_codes import INTERRUPTED
+from pytest_leakcheck.model import INTERRUPTED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

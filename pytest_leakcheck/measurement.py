@@ -11,7 +11,7 @@ from pytest_leakcheck.config.budget import Levels, read_levels
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, WARMUP
 from pytest_leakcheck.judge.conclude_finding import conclude
-from pytest_leakcheck.judge.policy import Policy
+from pytest_leakcheck.judge.result import Policy
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.report.glyphs import shown_in
@@ -30,7 +30,7 @@ class Measurement:
     def check(self) -> None:
         """Raise `LeakError` if the function leaks, exceeds a level, or needs a resource that cannot be read here."""
         if self.finding.colour == "red":
-            from pytest_leakcheck.plugin.errors import LeakError
+            from pytest_leakcheck.plugin.inert import LeakError
 
             raise LeakError(str(self))
 

@@ -8,7 +8,8 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.model.exit_codes import WRONG_USE
+from pytest_leakcheck.model import WRONG_USE
+from pytest_leakcheck.report.json_file import read
 
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.view_model import Page
@@ -18,7 +19,7 @@ _LEDGER_KEY: Final = '"watch":'
 
 
 def add_parser(commands: Any) -> None:
-    """Register ``report`` with the argument parser of the shell command."""
+    """Add the parser of the subcommand."""
     parser = commands.add_parser(
         "report",
         help="write an HTML page from a watch ledger or a --leakcheck-json report",
@@ -39,7 +40,12 @@ def run(given: argparse.Namespace) -> int:
 
         html = write_page(page, given.out or given.file.parent, given.file.stem)
     except (OSError, ValueError, OverflowError, RecursionError) as error:
-        print(f"pytest-leakcheck report: {given.file}: {_explain(error)}", file=sys.stderr)
+        what = (isinstance(error, OSError) and error.strerror) or str(error)
+        if isinstance(error, OverflowError):
+            what = "damaged: a number in it is too large"
+        elif isinstance(error, RecursionError):
+            what = "damaged: its values are nested too deeply"
+        print(f"pytest-leakcheck report: {given.file}: {what}", file=sys.stderr)
         return WRONG_USE
     print(html)
     if not given.no_open and sys.stdout.isatty():
@@ -47,23 +53,15 @@ def run(given: argparse.Namespace) -> int:
     return 0
 
 
-def _explain(error: Exception) -> str:
-    if isinstance(error, OverflowError):
-        return "damaged: a number in it is too large"
-    if isinstance(error, RecursionError):
-        return "damaged: its values are nested too deeply"
-    return (isinstance(error, OSError) and error.strerror) or str(error)
-
-
 def _read_page(path: Path, *, source: bool) -> Page:
-    from pytest_leakcheck.report.html.findings_page import page_of_report
-    from pytest_leakcheck.report.json_file import read
-    from pytest_leakcheck.watch.ledger_page import page_of_ledger
-
     with path.open(encoding="utf-8", errors="replace") as file:
         first = file.readline()
     if _LEDGER_KEY in first:
+        from pytest_leakcheck.watch.ledger_page import page_of_ledger
+
         return page_of_ledger(path)
+    from pytest_leakcheck.report.html.findings_page import page_of_report
+
     report = read(path)
     if report.notice:
         print(f"pytest-leakcheck report: {path}: {report.notice}", file=sys.stderr)

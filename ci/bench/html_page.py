@@ -19,8 +19,7 @@ from typing import Final
 from pytest_leakcheck import measure
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.session import Session
-from pytest_leakcheck.report.json_file import Report
+from pytest_leakcheck.report.json_file import Report, Session
 
 _FILES: Final[list[int]] = []
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_leakcheck.config.bounds import parse_bound
+from pytest_leakcheck.config.scaling_marker import parse_bound
 from pytest_leakcheck.judge.complexity_law import BORDER
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.model.scaling_points import Law

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pytest_leakcheck.baseline.known_leaks import BaselineError, read, to_text
-from pytest_leakcheck.baseline.update import merge
+from pytest_leakcheck.baseline.known_leaks import BaselineError, merge, read, to_text
+from pytest_leakcheck.model import WRONG_USE
 from pytest_leakcheck.model.culprit import short_id
-from pytest_leakcheck.model.exit_codes import WRONG_USE
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.units import format_count, format_rate
 

@@ -1,4 +1,4 @@
-"""Define the file of known leaks, ``leakcheck-baseline.json``, and convert it from and to text.
+"""The file of known leaks, ``leakcheck-baseline.json``: its text, which findings it lists, and how it is updated.
 
 An entry is one cause. Its keys are sorted, and the entries by their id, so two branches that add different leaks merge
 without a conflict, and two updates in a row write the same bytes.
@@ -8,17 +8,33 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Final
+import math
+import platform
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePath
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model.culprit import creating_line, is_of_tests, own_line, short_file
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.verdict import RED
 
 # Keys that are written even if they are empty, for people to fill in.
 _FOR_PEOPLE: Final = ("reason", "link", "expires")
 _CONDITIONS: Final = ("python", "platform")
+# A known leak has grown if its rate is more than this multiple of the recorded one, and by at least one unit.
+GROWN_RATIO: Final = 1.5
+State: TypeAlias = Literal["new", "known", "grown", "expired"]
+# More tests than this of one file are written as ``file::*``.
+_MAX_TESTS_PER_FILE: Final = 20
+# A rate is rewritten if it has at least halved, or has grown (`known_leaks.has_grown`).
+_FALLEN_RATIO: Final = 0.5
+_SIGNIFICANT_DIGITS: Final = 2
 
 
 class BaselineError(LeakcheckError, ValueError):
@@ -114,3 +130,231 @@ def _check(leak: KnownLeak, where: str) -> None:
             SpecifierSet(leak.only["python"])
         except InvalidSpecifier:
             raise BaselineError(f"{where}.only.python: {leak.only['python']!r} is no version: write >=3.12") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What the file says of a cause: ``grown`` is faster than recorded, ``expired`` an entry that counts no more."""
+
+    state: State
+    leak: KnownLeak | None = None
+
+
+class KnownLeaks:
+    """The known leaks that count on this machine today."""
+
+    def __init__(self, baseline: Baseline, today: str, *, updating: bool = False) -> None:
+        """Take the entries and the date, as ``YYYY-MM-DD``; a session that is updating takes each cause for known."""
+        self.baseline = baseline
+        self.updating = updating
+        self._today = today
+        self._counting = [leak for leak in baseline.known if counts_here(leak)]
+
+    def match(self, finding: Finding) -> Match:
+        """Find the entry of the cause of a finding's worst verdict.
+
+        These are compared, in this order: the finding id; the owner, or the site if either has no owner; and the test,
+        if the finding has no owner, and at most a line of the test. A run on a busy machine may find that little.
+        """
+        same = [leak for leak in self._counting if leak.resource == finding.verdict.resource]
+        owner, site, line = owner_of(finding), site_of(finding), creating_line(finding.culprit)
+        of_test = not owner and (line is None or is_of_tests(line.file))
+        found = (
+            [leak for leak in same if finding.fingerprint in leak.names]
+            or [leak for leak in same if owner and owner in leak.names]
+            or [leak for leak in same if site and site in leak.names and not (owner and leak.owner)]
+            or [leak for leak in same if of_test and leak.lists(finding.test)]
+        )
+        if not found:
+            return Match("new")
+        if found[0].expires and found[0].expires <= self._today:
+            return Match("expired", found[0])
+        return Match("grown" if has_grown(finding.verdict.slope, found[0]) else "known", found[0])
+
+
+def has_grown(rate: float, leak: KnownLeak) -> bool:
+    """Return whether a rate is more than the recorded one, by the tolerance of `GROWN_RATIO`."""
+    return rate > GROWN_RATIO * leak.rate and rate - leak.rate >= find_resource(leak.resource).grain
+
+
+def counts_here(leak: KnownLeak) -> bool:
+    """Return whether an entry counts for this version of Python and on this platform."""
+    if leak.only.get("platform", sys.platform) != sys.platform:
+        return False
+    if "python" not in leak.only:
+        return True
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(leak.only["python"]).contains(platform.python_version(), prereleases=True)
+
+
+def owner_of(finding: Finding) -> str:
+    """Return the name of the owner; empty if it is unknown."""
+    return finding.owner.name if finding.owner is not None else ""
+
+
+def site_of(finding: Finding) -> str:
+    """Return the line that creates the resource, as file and function; empty if it is unknown, or a line of any test."""
+    line = creating_line(finding.culprit)
+    return f"{short_file(line.file)}:{line.function}" if line is not None else ""
+
+
+@dataclass
+class Observed:
+    """What a session has found: `leaks` that the file may list, new and known, in the order in which they came.
+
+    For each test that has run and that an entry lists, `floors` has the floor of each resource with the verdict ``ok``.
+    `whole`: all tests of the suite were selected and have run.
+    """
+
+    leaks: list[Finding] = field(default_factory=list)
+    floors: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
+    whole: bool = False
+
+    def add_floors(self, finding: Finding, baseline: Baseline) -> None:
+        """Take the floors of a test, if an entry lists it. A test that judges several loops is ok if all of them are."""
+        if not any(leak.lists(finding.test) for leak in baseline.known):
+            return
+        floors = {one.resource: one.floor for one in finding.verdicts if one.outcome == "ok"}
+        earlier = self.floors.get(finding.test, floors)
+        self.floors[finding.test] = {name: floors[name] for name in earlier if name in floors}
+
+
+class Update(NamedTuple):
+    """The new content of the file, and how many causes changed in which way."""
+
+    baseline: Baseline
+    added: int = 0
+    changed: int = 0
+    fixed: int = 0
+    unchanged: int = 0
+
+
+def find_fixed(baseline: Baseline, observed: Observed) -> tuple[KnownLeak, ...]:
+    """Return the entries whose leak is gone: each test that they list has run, and would have shown it.
+
+    Entries that do not count here say nothing, nor do tests that did not run, were inconclusive, or had a weaker floor.
+    """
+    return tuple(leak for leak in baseline.known if counts_here(leak) and _is_gone(leak, observed))
+
+
+def update(baseline: Baseline, observed: Observed, today: str) -> Update:
+    """Add what is new, dated ``YYYY-MM-DD``, adjust rates and tests, drop what is fixed; what people wrote stays."""
+    known = KnownLeaks(baseline, today)
+    written = {leak.finding: leak for leak in baseline.known}
+    found: dict[str, KnownLeak] = {}
+    rates: dict[str, float] = {}
+    # The order in which xdist workers report must not matter. A finding without a line of its own comes last, and joins
+    # the entry of its owner.
+    for finding in sorted(observed.leaks, key=lambda one: (own_line(one.culprit) is None, one.test, one.fingerprint)):
+        leak = known.match(finding).leak or _entry_of_owner(finding, found)
+        name = leak.finding if leak is not None else finding.fingerprint
+        entry = found.get(name) or leak or _entry_for(finding, today)
+        tests = entry.tests if entry.lists(finding.test) else (*entry.tests, finding.test)
+        owner, site = entry.owner or owner_of(finding), entry.site or site_of(finding)
+        found[name] = replace(entry, owner=owner, site=site, tests=tests)
+        rates[name] = max(rates.get(name, 0.0), finding.verdict.slope)
+    fixed = {leak.finding for leak in find_fixed(baseline, observed)} - found.keys()
+    found = {name: replace(leak, rate=_rate_of(leak, rates[name])) for name, leak in found.items()}
+    entries = {name: leak for name, leak in written.items() if name not in fixed} | found
+    entries = {name: replace(leak, tests=_fold(leak.tests)) for name, leak in entries.items()}
+    added = len(entries.keys() - written.keys())
+    changed = sum(name in written and leak != written[name] for name, leak in entries.items())
+    return Update(_sorted(entries.values()), added, changed, len(fixed), len(entries) - added - changed)
+
+
+def baseline_of(findings: Iterable[Finding]) -> Baseline:
+    """Return the leaks of a session as if they were known."""
+    leaks = [finding for finding in findings if finding.verdict.outcome in RED]
+    return update(Baseline(), Observed(leaks), "").baseline
+
+
+def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
+    """Drop the tests that are not among the node ids of the suite, and the entries without a test."""
+    files = {test.partition("::")[0] for test in existing}
+
+    def exists(test: str) -> bool:
+        file, _, inside = test.partition("::")
+        return file in files if inside == "*" else test in existing
+
+    kept = (replace(leak, tests=tuple(filter(exists, leak.tests))) for leak in baseline.known)
+    return Baseline(tuple(leak for leak in kept if leak.tests))
+
+
+def merge(baselines: Iterable[Baseline]) -> Baseline:
+    """Join several files, such as those of a matrix of Python versions; the first has the last word."""
+    merged: dict[str, KnownLeak] = {}
+    for baseline in baselines:
+        for leak in baseline.known:
+            first = merged.setdefault(leak.finding, leak)
+            texts = {name: getattr(first, name) or getattr(leak, name) for name in ("owner", "site", "reason", "link")}
+            tests = _fold((*first.tests, *leak.tests))
+            rate, seen = max(first.rate, leak.rate), min(first.seen, leak.seen)
+            merged[leak.finding] = replace(first, tests=tests, rate=rate, seen=seen, **texts)
+    return _sorted(merged.values())
+
+
+def _sorted(leaks: Iterable[KnownLeak]) -> Baseline:
+    return Baseline(tuple(sorted(leaks, key=lambda one: one.finding)))
+
+
+def _entry_of_owner(finding: Finding, found: Mapping[str, KnownLeak]) -> KnownLeak | None:
+    owner = owner_of(finding)
+    if not owner or own_line(finding.culprit) is not None:
+        return None
+    same = (leak for leak in found.values() if leak.resource == finding.verdict.resource and leak.owner == owner)
+    return min(same, key=lambda one: one.finding, default=None)
+
+
+def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
+    def shows_no_leak(test: str) -> bool:
+        floor = observed.floors.get(test, {}).get(leak.resource)
+        return floor is not None and floor <= leak.rate
+
+    tests = {test for test in leak.tests if not test.endswith("::*")}
+    if len(tests) < len(leak.tests):
+        # Whether all tests of a file have run is known only if all of the suite have.
+        if not observed.whole:
+            return False
+        tests |= {test for test in observed.floors if leak.lists(test)}
+    return bool(tests) and all(map(shows_no_leak, tests))
+
+
+def _entry_for(finding: Finding, today: str) -> KnownLeak:
+    names = finding.fingerprint, finding.verdict.resource, finding.verdict.outcome
+    return KnownLeak(*names, 0.0, "", "", (), today, package=_package_of(finding))
+
+
+def _rate_of(leak: KnownLeak, rate: float) -> float:
+    """Return the rate to record: that of the file, unless the measured one differs by much."""
+    differs = not leak.rate or has_grown(rate, leak) or rate < _FALLEN_RATIO * leak.rate
+    return _round_up(rate, leak.resource) if differs else leak.rate
+
+
+def _fold(tests: Iterable[str]) -> tuple[str, ...]:
+    """Sort node ids, and replace those of a file by ``file::*`` if they are many."""
+    unique = set(tests)
+    counts = Counter(test.partition("::")[0] for test in unique)
+    whole = {file for file, count in counts.items() if count > _MAX_TESTS_PER_FILE or f"{file}::*" in unique}
+    return tuple(sorted({f"{file}::*" if (file := test.partition("::")[0]) in whole else test for test in unique}))
+
+
+def _round_up(rate: float, resource: str) -> float:
+    """Round a rate up: to a whole number for a count of at least 1, else to two significant digits."""
+    if rate <= 0:
+        return 0.0
+    if rate >= 1 and find_resource(resource).unit == "count":
+        return float(math.ceil(rate - 1e-9))
+    step = 10.0 ** (math.floor(math.log10(rate)) + 1 - _SIGNIFICANT_DIGITS)
+    return float(f"{math.ceil(rate / step - 1e-9) * step:.12g}")
+
+
+def _package_of(finding: Finding) -> str:
+    """Return the installed package of the innermost frame in one; empty if the project's own code creates it."""
+    where = finding.culprit.where if finding.culprit is not None else None
+    for site in reversed(where.path if where is not None else ()):
+        parts = PurePath(site.file).parts
+        for folder in ("site-packages", "dist-packages"):
+            if folder in parts[:-1]:
+                return PurePath(parts[parts.index(folder) + 1]).stem
+    return ""

@@ -91,7 +91,10 @@ def fits(leak: LibraryLeak, resource: str, culprit: Culprit) -> bool:
         # After a name comes what it contains: ".data", "['key']" or " closure cell 'cache'".
         return bool(leak.owner and re.match(rf"{_to_regex(leak.owner)}(?!\w)", culprit.owner.name))
     # If there was no time to find the owner, it may be in the project, which would be a leak of its own.
-    return bool(leak.site) and not culprit.ran_out_of_time and _fits_site(leak, culprit)
+    if not leak.site or culprit.ran_out_of_time:
+        return False
+    sites = (f"{short_file(line.file)}:{line.function}" for line in library_lines(culprit))
+    return any(re.fullmatch(_to_regex(leak.site), site) for site in sites)
 
 
 def is_installed(leak: LibraryLeak) -> bool:
@@ -109,11 +112,6 @@ def is_installed(leak: LibraryLeak) -> bool:
     except InvalidVersion:
         # Its own build gave it this version, of which no entry is known to speak.
         return False
-
-
-def _fits_site(leak: LibraryLeak, culprit: Culprit) -> bool:
-    sites = (f"{short_file(line.file)}:{line.function}" for line in library_lines(culprit))
-    return any(re.fullmatch(_to_regex(leak.site), site) for site in sites)
 
 
 def _to_regex(pattern: str) -> str:

@@ -1,13 +1,16 @@
-"""Parse the budgets of marks and arguments: one `Budget` per resource."""
+"""Parse the amounts of marks and arguments: one `Budget` per resource, and the `Ceiling` of a test.
+
+A ceiling is limits far below those of the machine, so that a leaking test fails in seconds, not hours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, TypedDict
 
 from pytest_leakcheck.model import InputError, invalid_at
-from pytest_leakcheck.model.resources import RESOURCES, OfResource, Resource, find_resource
+from pytest_leakcheck.model.resources import DESCRIPTORS, DEVICE_MEMORY, RESIDENT, RESOURCES, OfResource, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate, parse_amount, parse_rate
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
@@ -44,14 +47,13 @@ class Budget(OfResource):
     """The bound on one resource of one test.
 
     Attributes:
-        resource: A key of `RESOURCES`, or ``gauge:<name>``.
-        level: How far the resource may settle above its start level (the reading at the end of warm-up), in the unit of
-            the resource; None bounds growth only.
-        per_iteration: The tolerated sustained growth per iteration, in the unit of the resource.
+        resource: A key of `RESOURCES`, or ``gauge:<name>``; the amounts are in its unit.
+        level: How far it may settle above its start level (the reading at the end of warm-up); None bounds growth only.
+        per_iteration: The tolerated sustained growth per iteration.
         over: The number of iterations for which `level` must hold, if the measured growth continues; None: no check.
         unclosed: What to do if only the garbage collector releases the resource; ``warn`` never fails the test.
         explicit: Whether a mark, an argument or an option names this resource; else it is judged by default.
-        peak: The allowed peak above the start level while the test runs once, in the unit of the resource; None: any.
+        peak: The allowed peak above the start level while the test runs once; None: any.
     """
 
     resource: str
@@ -70,16 +72,13 @@ class Budget(OfResource):
 
     def __str__(self) -> str:
         unit = self.traits.unit
-        parts = []
-        if self.level is not None:
-            parts.append(format_amount(self.level, unit))
-        if self.per_iteration:
-            parts.append(format_rate(self.per_iteration, unit))
-        if self.peak is not None:
-            parts.append(f"peak {format_amount(self.peak, unit)}")
-        if self.over is not None:
-            parts.append(f"over {self.over:,} iterations")
-        return ", ".join(parts) or "no growth"
+        parts = (
+            "" if self.level is None else format_amount(self.level, unit),
+            format_rate(self.per_iteration, unit) if self.per_iteration else "",
+            "" if self.peak is None else f"peak {format_amount(self.peak, unit)}",
+            "" if self.over is None else f"over {self.over:,} iterations",
+        )
+        return ", ".join(filter(None, parts)) or "no growth"
 
 
 def parse_budget(resource: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Budget:
@@ -120,12 +119,10 @@ def growth_budgets(words: Iterable[str], unclosed: Unclosed = "warn") -> tuple[B
     The words ``countable`` and ``memory`` stand for the resources of either kind that are judged by default.
     """
     wanted = set(words)
-
-    def is_wanted(one: Resource) -> bool:
-        kind = "countable" if one.scarce and one.unit == "count" else "memory"
-        return one.name in wanted or (one.default and kind in wanted)
-
-    return tuple(default_budget(name, unclosed) for name, one in RESOURCES.items() if is_wanted(one))
+    for name, one in RESOURCES.items():
+        if one.default and ("countable" if one.scarce and one.unit == "count" else "memory") in wanted:
+            wanted.add(name)
+    return tuple(default_budget(name, unclosed) for name in RESOURCES if name in wanted)
 
 
 def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:
@@ -142,10 +139,11 @@ def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:
             near, valid = did_you_mean(name, RESOURCES), ", ".join(RESOURCES)
             raise InputError(f"{name}={level!r}: no such resource.{near} Valid resources are {valid}")
     with invalid_at(", ".join(f"{name}={level!r}" for name, level in levels.items())):
-        given = {
-            name: None if level is None else parse_amount(level, RESOURCES[name].unit) for name, level in levels.items()
-        }
-    return tuple(Budget(name, given[name]) for name in RESOURCES if name in given)
+        given = {name: levels[name] for name in RESOURCES if name in levels}
+        return tuple(
+            Budget(name, None if level is None else parse_amount(level, RESOURCES[name].unit))
+            for name, level in given.items()
+        )
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -155,3 +153,47 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
     close = get_close_matches(word, list(known), 1) if word else []
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+# RLIMIT_NOFILE limits descriptors, RLIMIT_AS limits memory, and the device's allocator limits its memory.
+_LIMITED: Final = (DESCRIPTORS, RESIDENT, DEVICE_MEMORY)
+# The smallest limit on descriptors that leaves enough for pytest itself.
+_MIN_DESCRIPTORS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The limits of one test, by resource (``fd``, ``rss`` or ``vram``), each in its unit."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {format_amount(size, find_resource(name).unit)}" for name, size in self.sizes.items())
+
+
+def read_ceiling(*positional: object, **sizes: object) -> Ceiling:
+    """Parse the arguments of the mark ``leakcheck_ceiling``, such as ``fd=256, rss="1 GiB"``; or raise `InputError`."""
+    if positional:
+        raise InputError("takes keyword arguments only")
+    if not sizes:
+        raise InputError('names no resource: write fd=256, rss="1 GiB", vram="2 GiB"')
+    read: dict[str, int] = {}
+    for name, value in sizes.items():
+        if name not in _LIMITED:
+            raise InputError(f"{name}={value!r}: only {', '.join(_LIMITED)} can be limited")
+        with invalid_at(name):
+            read[name] = parse_amount(value, find_resource(name).unit)
+        if name == DESCRIPTORS and read[name] < _MIN_DESCRIPTORS:
+            raise InputError(f"{name}={value!r} is too low for pytest itself: write {_MIN_DESCRIPTORS} or more")
+    return Ceiling(read)
+
+
+def parse_ceiling(text: str) -> Ceiling:
+    """Parse ``--leakcheck-ceiling``, such as ``fd=256,rss=1GiB`` or empty, or raise `InputError`."""
+    given: dict[str, object] = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, equals_sign, value = part.partition("=")
+        if not equals_sign:
+            raise InputError(f"{part!r} is not a limit: write fd=256,rss=1GiB")
+        given[name.strip()] = int(value) if value.strip().isdecimal() else value.strip()
+    return read_ceiling(**given) if given else Ceiling()

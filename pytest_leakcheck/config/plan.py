@@ -1,16 +1,29 @@
-"""Define the plan of one test: its budgets, its effort (iterations and time) and its ceiling (resource limits)."""
+"""Make the plan of one test from its marks: its budgets, its effort (iterations and time) and its ceiling.
+
+Errors name the mark and its valid form. Pytest nodes are not used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import Final
+from typing import Any, Final, Protocol
 
-from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.ceiling import Ceiling
-from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, RUN, WARMUP, check_number
+from pytest_leakcheck.config.budget import (
+    KEYWORDS,
+    Budget,
+    Ceiling,
+    did_you_mean,
+    growth_budgets,
+    parse_budget,
+    parse_ceiling,
+    read_ceiling,
+)
+from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, RUN, SCALING, WARMUP, Settings, check_number
 from pytest_leakcheck.model import InputError, invalid_at
+from pytest_leakcheck.model.resource_table import marker_form
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
 # The number of judged iterations after which an undecided test ends, if it has taken `Effort.min_time` and the user
@@ -23,6 +36,14 @@ LONGEST: Final = 5000
 # The share of a test's timeout that its iterations may use; the rest is for the last run.
 TIMEOUT_SHARE: Final = 0.7
 NO_LIMITS: Final = Ceiling()
+# Iterations of warm-up of a test that is screened.
+_SCREEN_WARMUP: Final = 2
+# The mark of a test that runs under resource limits.
+_CEILING: Final = "leakcheck_ceiling"
+_BUDGET_SUFFIX: Final = "_budget"
+_LEAKCHECK_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time", "isolate", "resources")
+# A mark that is less similar than this to one of the plugin is taken for the project's own.
+_MIN_SIMILARITY: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +127,7 @@ class Plan:
 
 
 def plan_test(
-    test: str,
-    budgets: tuple[Budget, ...],
-    effort: Effort,
-    growth: tuple[Budget, ...] = (),
-    ceiling: Ceiling = NO_LIMITS,
+    test: str, budgets: Iterable[Budget], effort: Effort, growth: Iterable[Budget] = (), ceiling: Ceiling = NO_LIMITS
 ) -> Plan:
     """Make the plan of a test from its explicit budgets, at most one per resource, and the defaults.
 
@@ -124,6 +141,144 @@ def plan_test(
             by_resource[name] = Budget(name)
     # The first red verdict ends the repetition. Child processes come first, because their descriptors and threads count
     # as those of the test: a retained child process would otherwise be reported as a leak of descriptors.
-    order = (CHILDREN, *RESOURCES)
-    judged = tuple(by_resource.pop(name) for name in order if name in by_resource)
+    judged = tuple(by_resource.pop(name) for name in (CHILDREN, *RESOURCES) if name in by_resource)
     return Plan(test, judged, effort, ceiling=ceiling)
+
+
+class Mark(Protocol):
+    """The attributes of a pytest mark that this package uses."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def args(self) -> tuple[Any, ...]: ...
+    @property
+    def kwargs(self) -> Mapping[str, Any]: ...
+
+
+def is_budget(mark: str) -> bool:
+    """Return whether a mark of this name sets the budget of a resource."""
+    return mark.endswith(_BUDGET_SUFFIX) and mark.removesuffix(_BUDGET_SUFFIX) in RESOURCES
+
+
+def valid_form(mark: str) -> str:
+    """Return the signature of a budget mark, with an example level."""
+    resource = RESOURCES[mark.removesuffix(_BUDGET_SUFFIX)]
+    return marker_form(resource.name, resource.unit, peak=resource.peak)
+
+
+def is_opted_out(marks: Iterable[Mark]) -> bool:
+    """Return whether the closest mark of the plugin is ``leakcheck(False)``; the marks come closest first."""
+    closest = next((one for one in marks if is_budget(one.name) or one.name in ("leakcheck", _CEILING, SCALING)), None)
+    return closest is not None and _opts_out(closest)
+
+
+def _opts_out(mark: Mark) -> bool:
+    return mark.name == "leakcheck" and len(mark.args) == 1 and mark.args[0] is False
+
+
+def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False) -> Plan | None:
+    """Return the plan of one test, or None if no mark requires one; raise `InputError` if a mark is invalid.
+
+    The marks come closest first; if several have the same name, the first is used. A value given on the command line
+    overrides the mark. A ``leakcheck(False)`` that is not the closest mark changes nothing. If a test uses the fixture
+    ``leakcheck`` (`loops`), which may judge its own loops, ``leakcheck_ceiling`` alone does not repeat it.
+    """
+    marks = tuple(marks)
+    closest = {mark.name: mark for mark in reversed(marks)}
+    budgets = []
+    for mark in closest.values():
+        if is_budget(mark.name):
+            with invalid_mark(mark, valid_form(mark.name), KEYWORDS):
+                budgets.append(parse_budget(mark.name.removesuffix(_BUDGET_SUFFIX), mark.args, mark.kwargs))
+    leakcheck = closest.get("leakcheck")
+    if leakcheck is not None and _opts_out(leakcheck):
+        with invalid_mark(leakcheck, 'leakcheck(False, reason="...")'):
+            if not leakcheck.kwargs.keys() <= {"reason"} or not isinstance(leakcheck.kwargs.get("reason", ""), str):
+                raise InputError("has only a reason")
+        leakcheck = None
+    if is_opted_out(marks):
+        return None
+    ceiling = ceiling_of(marks, settings)
+    if leakcheck is None and not budgets and (loops or _CEILING not in closest):
+        return None
+    effort = effort_of(settings)
+    growth: tuple[Budget, ...] = ()
+    if leakcheck is not None:
+        effort, named = _parse_leakcheck_mark(leakcheck, settings)
+        growth = tuple(map(Budget, named)) or growth_budgets(settings.resources, settings.unclosed)
+    return plan_test(test, budgets, effort, growth, ceiling)
+
+
+def plan_unmarked(test: str, settings: Settings) -> Plan:
+    """Return the plan of a test without a mark, under ``--leakcheck-scope=all``.
+
+    A few iterations decide whether any counter rises, after a shorter warm-up than usual, unless the user has set a
+    number of iterations, a warm-up or a ceiling.
+    """
+    growth = growth_budgets(settings.resources, settings.unclosed)
+    plan = plan_test(test, (), effort_of(settings), growth, parse_ceiling(settings.ceiling))
+    if settings.iterations or settings.warmup != WARMUP or plan.ceiling.sizes:
+        return plan
+    return replace(plan, effort=replace(plan.effort, warmup=_SCREEN_WARMUP), screen=True)
+
+
+def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
+    """Return the limits of a test: from the command line, else from the closest mark, else from the configuration."""
+    mark = next((one for one in marks if one.name == _CEILING), None)
+    given = parse_ceiling(settings.ceiling)
+    if mark is None:
+        return given
+    with invalid_mark(mark, f"{_CEILING}(fd=256, rss='1 GiB', vram='2 GiB')"):
+        marked = read_ceiling(*mark.args, **mark.kwargs)
+    return given if given.sizes and settings.from_command_line("ceiling") else marked
+
+
+def effort_of(settings: Settings) -> Effort:
+    """Return the effort of a test without a ``leakcheck`` mark."""
+    return Effort(
+        settings.iterations, settings.warmup, settings.max_time, settings.run, settings.isolate, settings.min_time
+    )
+
+
+def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]:
+    form = f"leakcheck({', '.join(f'{name}=' for name in _LEAKCHECK_KEYWORDS)})"
+    with invalid_mark(mark, form, _LEAKCHECK_KEYWORDS):
+        if mark.args:
+            raise InputError("takes keyword arguments only, or False to leave the test out")
+        given = dict(mark.kwargs)
+        if unknown := [name for name in given if name not in _LEAKCHECK_KEYWORDS]:
+            raise InputError(f"has no keyword {unknown[0]!r}")
+        resources = given.pop("resources", ())
+        if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
+            raise InputError(f"resources={resources!r} is not a list of resources: {', '.join(RESOURCES)}")
+        if given.get("iterations") == 0:
+            raise InputError("iterations=0 is not a positive whole number")
+        # An invalid mark is an error even if the command line overrides its values.
+        Effort(**{"iterations": 1, **given})
+        effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
+        return replace(effort_of(settings), **effort), tuple(resources)
+
+
+@contextmanager
+def invalid_mark(mark: Mark, form: str, keywords: Collection[str] = ()) -> Iterator[None]:
+    """Add to the message of an `InputError` the mark, the valid form, and the keyword similar to an unknown one."""
+    try:
+        yield
+    except InputError as error:
+        unknown = next((name for name in mark.kwargs if keywords and name not in keywords), "")
+        words = [*map(repr, mark.args), *(f"{key}={value!r}" for key, value in mark.kwargs.items())]
+        spelled = f"{mark.name}({', '.join(words)})".replace("'", '"')
+        raise InputError(f"{spelled}: {error}.{did_you_mean(unknown, keywords)} Valid: {form}") from None
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """Return what to write instead of an unknown mark; empty if it is not similar to a known mark of the plugin."""
+    from difflib import get_close_matches
+
+    # Of a budget, only the resource is compared: with the suffix, every budget would be similar.
+    marks = {one: one for one in known} | {one.removesuffix(_BUDGET_SUFFIX): one for one in known}
+    if near := get_close_matches(name.removesuffix(_BUDGET_SUFFIX), marks, 1, _MIN_SIMILARITY):
+        return f"Did you mean {marks[near[0]]!r}?"
+    valid = ", ".join(one for one in known if one.endswith(_BUDGET_SUFFIX))
+    return f"Valid are {valid}." if name.endswith(_BUDGET_SUFFIX) else ""

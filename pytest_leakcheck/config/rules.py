@@ -22,7 +22,6 @@ from pytest_leakcheck.model import InputError, invalid_at
 _KEYS: Final = ("resources", *NUMBERS, "unclosed", "isolate", "ceiling", "scope")
 # Words without a value, with what they set.
 _WORDS: Final[Mapping[str, tuple[str, Any]]] = MappingProxyType({"off": ("scope", "off"), "isolate": ("isolate", True)})
-_EXAMPLE: Final = "tests/net/**: resources=fd,thread max_time=15"
 _SOURCE: Final = "leakcheck_rules"
 
 
@@ -48,11 +47,10 @@ def for_test(settings: Settings, test: str) -> Settings:
     """Return the settings of a test: those of the session, changed by the first rule that matches its node id."""
     if not settings.rules:
         return settings
-    rule = next((one for one in parse_rules(settings.rules) if one.matches(test)), None)
-    if rule is None:
-        return settings
-    values = {name: value for name, value in rule.values.items() if not settings.from_command_line(name)}
-    return replace(settings, **values, sources={**settings.sources, **dict.fromkeys(values, _SOURCE)})
+    given: Mapping[str, Any] = next((one.values for one in parse_rules(settings.rules) if one.matches(test)), {})
+    values = {name: value for name, value in given.items() if not settings.from_command_line(name)}
+    sources = {**settings.sources, **dict.fromkeys(values, _SOURCE)}
+    return replace(settings, **values, sources=sources) if values else settings
 
 
 def unused(settings: Settings, tests: Collection[str]) -> tuple[str, ...]:
@@ -65,9 +63,12 @@ def _parse_rule(line: str) -> Rule:
     pattern, _, words = map(str.strip, line.partition(":"))
     with invalid_at(f"{_SOURCE} = {line!r}"):
         if not pattern or not words:
-            raise InputError(f"is not PATTERN: WORDS, as in {_EXAMPLE}")
+            raise InputError("is not PATTERN: WORDS, as in tests/net/**: resources=fd,thread max_time=15")
         values = dict(map(_parse_word, words.split()))
-    return Rule(pattern, re.compile(_to_regex(pattern)), MappingProxyType(values))
+    # In a path with a "/" at its end: "*" ends at "/", "**" does not. A folder matches all that it contains.
+    parts = (re.escape(one).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") for one in pattern.strip("/").split("/"))
+    regex = "".join("(?:[^/]+/)*" if part == "[^/]*[^/]*" else f"{part}/" for part in parts)
+    return Rule(pattern, re.compile(regex), MappingProxyType(values))
 
 
 def _parse_word(word: str) -> tuple[str, Any]:
@@ -84,9 +85,3 @@ def _parse_word(word: str) -> tuple[str, Any]:
         raise InputError(f"{name!r} needs a value: write {name}={option.metavar}")
     value = check_value(option, text, f"{name}={text}")
     return name, split_words(value) if name == "resources" else value
-
-
-def _to_regex(pattern: str) -> str:
-    """Return a regular expression for a path, or the folder that contains it: ``*`` ends at ``/``, ``**`` does not."""
-    parts = (re.escape(one).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") for one in pattern.strip("/").split("/"))
-    return "".join("(?:[^/]+/)*" if part == "[^/]*[^/]*" else f"{part}/" for part in parts)

@@ -1,4 +1,4 @@
-"""Choose the tests of a session that are judged: a sample, or as many as a time allows."""
+"""Choose the tests of a session that are judged, and estimate how long they take, by what earlier sessions took."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from pytest_leakcheck.model import InputError
 
 _SAMPLE: Final = re.compile(r"([0-9]+)/([0-9]+)(?:@([0-9]+))?")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h)?")
+_SECONDS: Final = {None: 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 # A test may take this many times as long as in an earlier session.
 _CAUTION: Final = 2.0
-_SECONDS: Final[Mapping[str, float]] = {"s": 1.0, "min": 60.0, "h": 3600.0}
+# The share of the tests that must have been measured before an estimate of all of them is made.
+_MIN_KNOWN_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,14 @@ def parse_duration(text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     if found is None or not float(found[1]):
         raise InputError("expects a time above 0 such as 90s, 10min or 1.5h")
-    return float(found[1]) * _SECONDS[found[2] or "s"]
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def format_duration(seconds: float) -> str:
+    """Format a duration for an estimate: ``40 s``, ``14 min``, ``2.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def choose_case(tests: Collection[str]) -> str:
@@ -80,13 +89,12 @@ class TimePlan:
         self._seconds, self._workers = seconds, workers
         usual = median(one.seconds for one in costs.values()) if costs else 0.0
         self._expected = {test: costs[test].seconds if test in costs else usual for test in tests}
-        is_urgent = {test: test not in costs or costs[test].red for test in tests}
-        by_turn = sorted(tests, key=lambda one: (not is_urgent[one], costs[one].measured if one in costs else 0.0))
+        urgent = {test for test in tests if test not in costs or costs[test].red}
+        by_turn = sorted(tests, key=lambda one: (one not in urgent, costs[one].measured if one in costs else 0.0))
         before = accumulate((self._expected[test] for test in by_turn), initial=0.0)
-        self.chosen = frozenset(
-            test for test, earlier in zip(by_turn, before, strict=False) if earlier < seconds * workers
-        )
-        self._urgent = {test for test in self.chosen if is_urgent[test]}
+        limit = seconds * workers
+        self.chosen = frozenset(test for test, earlier in zip(by_turn, before, strict=False) if earlier < limit)
+        self._urgent = urgent & self.chosen
 
     def allows(self, test: str, spent: float) -> bool:
         """Return whether to begin a chosen test, after the seconds that this worker has spent; ask in their order.
@@ -100,6 +108,44 @@ class TimePlan:
         reserved = sum(self._expected[one] for one in self._urgent) / self._workers
         needed = _CAUTION * (self._expected[test] + reserved) if self._urgent else 0.0
         return spent + needed < self._seconds
+
+
+class Forecast:
+    """The expected seconds of each test that is still to run.
+
+    A test without a known time counts as the median of the others, or, if no earlier session has measured any, as the
+    mean of those that this session has measured.
+    """
+
+    def __init__(self, tests: Collection[str], seconds: Mapping[str, float]) -> None:
+        """Take the tests that are to be measured, and the seconds that some of them took in earlier sessions."""
+        known = [seconds[test] for test in tests if test in seconds]
+        self._usual = median(known) if len(known) >= max(1, _MIN_KNOWN_SHARE * len(tests)) else None
+        self._left = {test: seconds.get(test) for test in tests}
+        self._measured: list[float] = []
+        self.tests = len(tests)
+
+    def expected(self, test: str) -> float:
+        """Return how long a test took in an earlier session; 0 if that is unknown."""
+        return self._left.get(test) or 0.0
+
+    def end(self, test: str, seconds: float) -> None:
+        """Note that a test has ended, after this many seconds."""
+        if test in self._left:
+            del self._left[test]
+            self._measured.append(seconds)
+
+    @property
+    def done(self) -> int:
+        return len(self._measured)
+
+    def seconds_left(self, test: str = "", elapsed: float = 0.0) -> float | None:
+        """Return the expected seconds until all tests have ended, with `test` running; None if too little is known."""
+        usual = fmean(self._measured) if self._usual is None and self._measured else self._usual
+        if usual is None:
+            return None
+        left = {name: usual if seconds is None else seconds for name, seconds in self._left.items()}
+        return sum(left.values()) - min(elapsed, left.get(test, 0.0))
 
 
 def _hash(test: str) -> int:

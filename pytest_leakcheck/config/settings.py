@@ -8,7 +8,7 @@ markers override the configuration file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from importlib import import_module
@@ -20,9 +20,8 @@ from pytest_leakcheck.model import InputError, invalid_at
 if TYPE_CHECKING:
     from pytest_leakcheck.config.budget import Unclosed
 
-Kind: TypeAlias = Literal["bool", "int", "float", "string", "linelist"]
-# By the type of the default.
-_KINDS: Final[dict[type, Kind]] = {bool: "bool", int: "int", float: "float", str: "string", tuple: "linelist"}
+_Kind: TypeAlias = Literal["bool", "int", "float", "string", "linelist"]
+_KINDS: Final[dict[type, _Kind]] = {bool: "bool", int: "int", float: "float", str: "string", tuple: "linelist"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Option:
         return self.written.partition(" ")[2]
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> _Kind:
         return _KINDS[type(self.default)]
 
     @property
@@ -67,6 +66,8 @@ class Option:
         return self.name.replace("-", "_") or "active"
 
 
+# The mark of a test that runs at several sizes, which it takes as an argument; `config.scaling_marker` parses the mark.
+SCALING: Final = "scaling_budget"
 # The words of ``--leakcheck-resources`` that stand for several resources.
 GROUPS: Final = ("countable", "memory")
 # The effort of a test where nothing else is set: iterations before the start level is read, seconds, and iterations of
@@ -75,16 +76,14 @@ WARMUP: Final = 3
 MAX_TIME: Final = 30.0
 MIN_TIME: Final = 3.0
 RUN: Final = 10_000
+_COMMAND_LINE: Final = "command line"
 # The maximum number of iterations that a user can set. The readings of each resource are stored in a column, which is
 # allocated in advance. Each column takes 8 bytes per iteration; at this maximum, all columns take about 10 MB together.
 MOST_ITERATIONS: Final = 100_000
-
-
-_UP_TO: Final = f"to {MOST_ITERATIONS:,}"
 # The least and the most of each number that can be set, and the valid ones in words.
 NUMBERS: Final[Mapping[str, tuple[float, float, str]]] = {
-    "iterations": (0, MOST_ITERATIONS, f"a whole number from 0 {_UP_TO}"),
-    "warmup": (1, MOST_ITERATIONS, f"a whole number from 1 {_UP_TO}"),
+    "iterations": (0, MOST_ITERATIONS, f"a whole number from 0 to {MOST_ITERATIONS:,}"),
+    "warmup": (1, MOST_ITERATIONS, f"a whole number from 1 to {MOST_ITERATIONS:,}"),
     "max_time": (ulp(0.0), inf, "a number of seconds above 0"),
     "min_time": (0.0, inf, "a number of seconds from 0"),
     "run": (1, inf, "a whole number from 1"),
@@ -99,12 +98,6 @@ def check_number(name: str, value: object) -> None:
         raise InputError(f"must be {valid}")
 
 
-def _check_words(value: str, valid: Collection[str]) -> None:
-    for word in split_words(value):
-        if word not in valid:
-            raise InputError(f"{word!r} is not one of {', '.join(valid)}")
-
-
 def _one_of(*words: str) -> Callable[[Any], None]:
     def check(value: Any) -> None:
         if value not in words:
@@ -113,20 +106,28 @@ def _one_of(*words: str) -> Callable[[Any], None]:
     return check
 
 
+def _check_words(words: Iterable[str], valid: Collection[str]) -> None:
+    for word in words:
+        if word not in valid:
+            raise InputError(f"{word!r} is not one of {', '.join(valid)}")
+
+
 def _check_outcomes(value: Any) -> None:
-    _check_words(value, ("auto", "none", "leak", "over_budget", "unclosed", "inconclusive", "nothing"))
-    if "none" in split_words(value) and len(split_words(value)) > 1:
+    words = split_words(value)
+    _check_words(words, ("auto", "none", "leak", "over_budget", "unclosed", "inconclusive", "nothing"))
+    if "none" in words and len(words) > 1:
         raise InputError("'none' cannot be combined with other words")
 
 
 def _check_resources(value: Any) -> None:
-    if not split_words(value):
+    words = split_words(value)
+    if not words:
         raise InputError("names no resource: write countable,memory for all that are judged by default")
-    if not set(split_words(value)) <= set(GROUPS):
+    if not set(words) <= set(GROUPS):
         # Imported only if a resource is named, to keep other runs fast.
         from pytest_leakcheck.model.resources import RESOURCES
 
-        _check_words(value, (*GROUPS, *RESOURCES))
+        _check_words(words, (*GROUPS, *RESOURCES))
 
 
 def _check_packages(value: Any) -> None:
@@ -193,11 +194,7 @@ class Settings:
         "suffice run once, and come first in the next session. Example: --leakcheck-session-time=10min",
         check=_parsed_by("sampling", "parse_duration"),
     )
-    iterations: int = _option(
-        "iterations N",
-        0,
-        "Judged iterations per test; 0 stops as soon as the verdict is known.",
-    )
+    iterations: int = _option("iterations N", 0, "Judged iterations per test; 0 stops as soon as the verdict is known.")
     warmup: int = _option("warmup N", WARMUP, "Iterations before the start level is read, at least 1.")
     max_time: float = _option(
         "max-time S",
@@ -221,7 +218,7 @@ class Settings:
         "",
         "Run each measured test in a separate process under these limits, so that a leak fails in seconds, not "
         "hours. Example: --leakcheck-ceiling=fd=256,rss=1GiB",
-        check=_parsed_by("ceiling", "read_option"),
+        check=_parsed_by("budget", "parse_ceiling"),
     )
     run: int = _option(
         "run N",
@@ -339,12 +336,10 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def from_command_line(self, name: str) -> bool:
-        return self.sources.get(name) == COMMAND_LINE
+        return self.sources.get(name) == _COMMAND_LINE
 
 
 OPTIONS: Final[tuple[Option, ...]] = tuple(one.metadata["option"] for one in fields(Settings) if one.metadata)
-COMMAND_LINE: Final = "command line"
-_DEFAULT: Final = "default"
 
 
 def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], origin: str) -> Settings:
@@ -356,12 +351,13 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for option in OPTIONS:
-        value, source = option.default, _DEFAULT
+        given = option.key in configuration
+        value, source = (configuration[option.key], origin) if given else (option.default, "default")
+        written = f"{option.key} = {value!r}"
         if command_line.get(option.key) is not None:
-            value, source = command_line[option.key], COMMAND_LINE
-        elif option.key in configuration:
-            value, source = configuration[option.key], origin
-        values[option.field] = check_value(option, value, _shown(option, value, source))
+            value, source = command_line[option.key], _COMMAND_LINE
+            written = f"{option.flag}={value}"
+        values[option.field] = check_value(option, value, f"{written} ({source})")
         sources[option.field] = source
     words = split_words(values["fail_on"])
     in_ci = any(os.environ.get(name) for name in ("CI", "BUILD_NUMBER"))
@@ -370,24 +366,15 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
         words = (*automatic, *(word for word in words if word not in ("auto", *automatic)))
     values["fail_on"] = () if "none" in words else words
     values["resources"] = split_words(values["resources"])
-    values["active"] |= values["scope"] == "all" and sources["scope"] == COMMAND_LINE
+    values["active"] |= values["scope"] == "all" and sources["scope"] == _COMMAND_LINE
     values["blame"] = split_words(values["blame"])
     values["rules"], values["library"] = tuple(values["rules"]), tuple(values["library"])
     return Settings(**values, sources=sources)
 
 
-def _shown(option: Option, value: Any, source: str) -> str:
-    """Return an option as it was written, and where."""
-    written = f"{option.flag}={value}" if source == COMMAND_LINE else f"{option.key} = {value!r}"
-    return f"{written} ({source})"
-
-
-def check_value(option: Option, value: Any, shown: str) -> Any:
-    """Return a value, possibly given as text, as the type of the option, or raise `InputError`.
-
-    `shown` is the option as it was written.
-    """
-    with invalid_at(shown):
+def check_value(option: Option, value: Any, written: str) -> Any:
+    """Return a value, `written` so and possibly given as text, as the type of the option, or raise `InputError`."""
+    with invalid_at(written):
         if option.kind in ("int", "float"):
             with suppress(TypeError, ValueError):
                 value = type(option.default)(value)

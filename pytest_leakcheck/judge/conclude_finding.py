@@ -6,11 +6,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_leakcheck.baseline.matching import KnownLeaks
+from pytest_leakcheck.baseline.known_leaks import KnownLeaks
 from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.judge.not_judged import stopped_early
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding, Seen
 from pytest_leakcheck.model.recording import Recording

@@ -14,8 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from pytest_leakcheck.config.bounds import Bound, FormulaBound, OrderBound, SlopeBound, singular
-from pytest_leakcheck.config.scaling_marker import FEWEST_SIZES, mean_ratio
+from pytest_leakcheck.config.scaling_marker import (
+    FEWEST_SIZES,
+    Bound,
+    FormulaBound,
+    OrderBound,
+    SlopeBound,
+    mean_ratio,
+    singular,
+)
 from pytest_leakcheck.judge.complexity_law import BORDER, CONSTANT, fit_law, standstill, trend
 from pytest_leakcheck.model.resources import Kind, find_resource
 from pytest_leakcheck.model.scaling_points import Law

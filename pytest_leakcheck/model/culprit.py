@@ -98,7 +98,8 @@ def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
 
 
 def _identify_line(resource: str, site: Site, *source: str) -> str:
-    module = _module_of(site.file)
+    path = PurePath(site.file)
+    module = path.parent.name if path.stem == "__init__" else path.stem
     parts = (f"{module}:{site.function}:{site.call}", *source)
     return _identify(resource, parts, module, site.call or site.function)
 
@@ -175,11 +176,6 @@ def is_of_tests(file: str) -> bool:
     """Return whether a file belongs to a test suite, by its name."""
     stem = PurePath(file).stem
     return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
-
-
-def _module_of(file: str) -> str:
-    path = PurePath(file)
-    return path.parent.name if path.stem == "__init__" else path.stem
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, OPTIONS, WARMUP, Settings, resolve
+from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, OPTIONS, SCALING, WARMUP, Settings, resolve
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.resource_table import ROWS
+from pytest_leakcheck.model.resource_table import ROWS, marker_form
 from pytest_leakcheck.plugin.stash import SETTINGS, SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_leakcheck.plugin.inert_fixture import Leakcheck
+    from pytest_leakcheck.plugin.inert import Leakcheck
     from pytest_leakcheck.probes.custom_probe import Probe
     from pytest_leakcheck.probes.device import Device
 
 
-_SCALING: Final = "scaling_budget"
-
-
 def _marker(name: str, unit: str, plural: str, *, peak: bool = True) -> str:
-    example = "0" if unit == "count" else '"1 MiB"'
-    options = f"per_iteration=0, {f'peak={example}, ' if peak else ''}over=N, unclosed='fail', reason=''"
-    return f"{name}_budget({example}, *, {options}): pytest-leakcheck: bound the {plural} that this test retains."
+    return f"{marker_form(name, unit, peak=peak)}: pytest-leakcheck: bound the {plural} that this test retains."
 
 
 MARKERS: Final = (
@@ -68,11 +63,27 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
             import pytest_leakcheck.probes.clock  # noqa: F401
 
 
+class HookSpecs:
+    """The hooks that a project or a plugin may implement."""
+
+    @staticmethod
+    @pytest.hookspec
+    def pytest_leakcheck_probes(config: pytest.Config) -> Iterable[Probe | Device]:  # type: ignore[empty-body]
+        """Return your own counters, for example ``return [Probe("connection", read=pool.size)]``.
+
+        The plugin judges them in addition to its own resources. If the returned list contains a `Device`, ``vram``
+        reads this device instead of the accelerators that it would find. Use this for a device that the plugin does not
+        know, or for a simulated one.
+
+        The hook is called once per process, when pytest is configured, with or without ``--leakcheck``. Therefore, the
+        marker ``<name>_budget`` of each probe always exists. Implement the hook in the ``conftest.py`` of the root
+        folder or in a plugin, and keep it fast.
+        """
+
+
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the hook `pytest_leakcheck_probes`."""
-    from pytest_leakcheck.plugin import hookspecs
-
-    pluginmanager.add_hookspecs(hookspecs)
+    pluginmanager.add_hookspecs(HookSpecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,7 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _refuse_options_without_effect(config)
         return
     _disable_assert_rewriting(config)
-    from pytest_leakcheck.plugin.register import register
+    from pytest_leakcheck.plugin.item_protocol import register
 
     register(config, settings)
 
@@ -96,7 +107,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Suggest a mark of the plugin for each similar one that pytest has warned about."""
     if "warnings" not in terminalreporter.stats:
         return
-    from pytest_leakcheck.config.markers import suggest
+    from pytest_leakcheck.config.plan import suggest
 
     lines: list[str] = config.getini("markers")
     known = [line.partition("(")[0] for line in lines if "pytest-leakcheck:" in line]
@@ -150,7 +161,7 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
     """
     settings = request.config.stash[SETTINGS]
     if not settings.active:
-        from pytest_leakcheck.plugin.inert_fixture import Leakcheck
+        from pytest_leakcheck.plugin.inert import Leakcheck
 
         return Leakcheck()
     from pytest_leakcheck.plugin.fixture import make_leakcheck
@@ -161,7 +172,7 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give the argument of ``scaling_budget`` a size: the one that this process measures, or else the smallest."""
     # The keywords already contain the names of the markers of all parents, which `get_closest_marker` walks.
-    if _SCALING not in metafunc.definition.keywords or metafunc.definition.get_closest_marker(_SCALING) is None:
+    if SCALING not in metafunc.definition.keywords or metafunc.definition.get_closest_marker(SCALING) is None:
         return
     from pytest_leakcheck.config.scaling_marker import read_sweep
 
@@ -170,10 +181,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     except InputError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
     if sweep.engine == "gloo" and not metafunc.config.stash[SETTINGS].active:
-        from pytest_leakcheck.plugin import gloo_alone
+        from pytest_leakcheck.plugin.inert import GlooAlone
 
-        if not metafunc.config.pluginmanager.is_registered(gloo_alone):
-            metafunc.config.pluginmanager.register(gloo_alone, "leakcheck-alone")
+        if not metafunc.config.pluginmanager.hasplugin("leakcheck-alone"):
+            metafunc.config.pluginmanager.register(GlooAlone(), "leakcheck-alone")
     size = metafunc.config.stash.get(SIZE, sweep.sizes[0])
     # The node id does not contain the size, so that the id is the same with and without measuring.
     metafunc.parametrize(sweep.axis, [size], ids=[pytest.HIDDEN_PARAM])

@@ -9,17 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.baseline import known_leaks
-from pytest_leakcheck.baseline.compare import baseline_of
-from pytest_leakcheck.baseline.matching import KnownLeaks
-from pytest_leakcheck.baseline.update import Observed, find_fixed, prune, update
+from pytest_leakcheck.baseline.known_leaks import (
+    Baseline,
+    BaselineError,
+    KnownLeaks,
+    Observed,
+    baseline_of,
+    find_fixed,
+    prune,
+    to_text,
+    update,
+)
+from pytest_leakcheck.baseline.known_leaks import read as read_baseline
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.chosen_tests import selected_by
+from pytest_leakcheck.plugin.collection import selected_by
 from pytest_leakcheck.plugin.stash import KNOWN, PROCESS
-from pytest_leakcheck.report import json_file
+from pytest_leakcheck.report.json_file import ReportError, is_report
+from pytest_leakcheck.report.json_file import read as read_report
 
 
 class BaselineSession:
@@ -49,18 +58,18 @@ class BaselineSession:
                 return None
             source = f"--leakcheck-baseline={self._settings.baseline} ({self._settings.sources.get('baseline', '')})"
             raise pytest.UsageError(f"{source}: the file does not exist: write it with --leakcheck-update-baseline")
-        baseline = self._read_file() if exists else known_leaks.Baseline()
+        baseline = self._read_file() if exists else Baseline()
         return KnownLeaks(baseline, _today(), updating=self._writes)
 
-    def _read_file(self) -> known_leaks.Baseline:
+    def _read_file(self) -> Baseline:
         """Read a file of known leaks, or the JSON report of an earlier session, whose leaks are known then."""
         try:
-            self._is_report = json_file.is_report(self._path)
+            self._is_report = is_report(self._path)
             if not self._is_report:
-                return known_leaks.read(self._path)
-            report = json_file.read(self._path)
-        except (OSError, known_leaks.BaselineError, json_file.ReportError) as error:
-            where = "" if isinstance(error, known_leaks.BaselineError) else f"{self._path}: "
+                return read_baseline(self._path)
+            report = read_report(self._path)
+        except (OSError, BaselineError, ReportError) as error:
+            where = "" if isinstance(error, BaselineError) else f"{self._path}: "
             raise pytest.UsageError(f"{where}{error}") from None
         self._notice = report.notice
         return baseline_of(report.findings)
@@ -89,8 +98,7 @@ class BaselineSession:
             return
         if finding.known:
             self._observed.leaks.append(finding)
-        if any(leak.lists(finding.test) for leak in self._known.baseline.known):
-            self._observed.add_floors(finding)
+        self._observed.add_floors(finding, self._known.baseline)
 
     def finish(self, session: pytest.Session) -> None:
         """Compare the file with the findings, and write it if wanted; raise `OSError` if that is impossible."""
@@ -108,7 +116,7 @@ class BaselineSession:
             written = change.baseline
             if self._settings.prune_baseline and self._observed.whole:
                 written = prune(written, self._existing)
-            self._path.write_text(known_leaks.to_text(written), encoding="utf-8", errors="backslashreplace")
+            self._path.write_text(to_text(written), encoding="utf-8", errors="backslashreplace")
             pruned = len(change.baseline.known) - len(written.known)
             counts = {"added": change.added, "changed": change.changed, "fixed": change.fixed, "pruned": pruned}
             counts["unchanged"] = change.unchanged - pruned

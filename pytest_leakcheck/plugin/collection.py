@@ -1,21 +1,33 @@
-"""Read the marks of each collected item, and store its plan: its budgets, iterations, time and resource limits."""
+"""Choose the tests that a session judges, and store a plan on each: its budgets, iterations, time and limits."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+import sys
+from collections.abc import Collection, Generator, Iterable, Sequence
+from math import inf
+from typing import Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.markers import SCALING, is_opted_out, plan_unmarked, read_marks
+from pytest_leakcheck.config.plan import is_opted_out, plan_unmarked, read_marks
 from pytest_leakcheck.config.rules import for_test, unused
-from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.config.sampling import Cost, Forecast, TimePlan, choose_case, parse_duration, parse_sample
+from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.plugin.chosen_tests import Sampling, selected_by
-from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, PROCESS
-from pytest_leakcheck.plugin.timeout import within_timeout
+from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.plugin import xdist
+from pytest_leakcheck.plugin.other_plugins import within_timeout
+from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, PROCESS, SWEEP
+from pytest_leakcheck.probes import clock
+
+# Why a test is not judged, as the summary states it.
+NO_TIME: Final = "session time"
+STOPPED: Final = "a debugger stopped in it"
+# Where pytest's cache keeps what is known of earlier sessions.
+_CACHE: Final = "leakcheck/costs"
 
 
-class Collection:
+class Plans:
     """The hooks that store a plan on each item that is to be judged; registered only with ``--leakcheck``."""
 
     def __init__(self, settings: Settings, sampling: Sampling | None) -> None:
@@ -62,6 +74,7 @@ class Collection:
         for item in nodes:
             if not isinstance(item, pytest.Item):
                 continue
+            loops = uses_fixture(item)
             try:
                 if item.get_closest_marker(SCALING) is not None:
                     # A process that was started for one test runs it at one size.
@@ -70,7 +83,6 @@ class Collection:
 
                         plan_sizes(item)
                     continue
-                loops = "leakcheck" in getattr(item, "fixturenames", ())
                 settings = for_test(self._settings, item.nodeid)
                 plan = read_marks(item.nodeid, item.iter_markers(), settings, loops=loops)
             except InputError as error:
@@ -100,3 +112,138 @@ def _why_not_asked(item: pytest.Item, settings: Settings) -> str:
         "xfail(run=False)": any(mark.kwargs.get("run") is False for mark in item.iter_markers("xfail")),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+class Sampling:
+    """The hooks that choose tests; not registered in a process that was started for one test."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config, self._settings = config, settings
+        self._cache: Any = getattr(config, "cache", None)
+        # The seconds that the session may take.
+        self.limit = parse_duration(settings.session_time) if settings.session_time else inf
+        self._spent = 0.0
+        # Made once the items are known, if the session has a limit.
+        self._plan: TimePlan | None = None
+        self._costs: dict[str, Cost] = {}
+
+    def choose(self, items: Collection[pytest.Item], unmarked: Collection[str]) -> None:
+        """Leave out items that this session does not judge; `unmarked` are the ids of those judged without a mark."""
+        asked = [item for item in items if is_asked(item)]
+        if self._settings.cases == "one":
+            cases: dict[str, list[str]] = {}
+            for item in asked:
+                if item.nodeid in unmarked and hasattr(item, "callspec"):
+                    cases.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
+            others = {case for some in cases.values() for case in some} - {choose_case(some) for some in cases.values()}
+            asked = _leave_out(asked, others, "other cases")
+        if self._settings.sample:
+            takes = parse_sample(self._settings.sample).takes
+            asked = _leave_out(asked, {one.nodeid for one in asked if not takes(one.nodeid)}, "not in this sample")
+        if self.limit < inf:
+            names = [item.nodeid for item in asked]
+            workers = int(getattr(self._config, "workerinput", {}).get("workercount", 1))
+            self._plan = TimePlan(names, self._known_costs(), self.limit, workers)
+            _leave_out(asked, set(names) - self._plan.chosen, NO_TIME)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Let an item run once if the time is spent."""
+        if self._plan is None or not is_asked(item):
+            return (yield)
+        if not self._plan.allows(item.nodeid, self._spent):
+            _leave_out([item], {item.nodeid}, NO_TIME)
+            return (yield)
+        began = clock.monotonic()
+        try:
+            return (yield)
+        finally:
+            self._spent += clock.monotonic() - began
+
+    def add(self, finding: Finding) -> None:
+        """Take what a test has cost, for the choice and the estimate of the next session."""
+        if finding.recording.stopped == "interrupted":
+            return
+        earlier = self._costs.get(finding.test, Cost(0.0, 0.0, False))
+        seconds, red = finding.recording.seconds + earlier.seconds, finding.colour == "red" or earlier.red
+        self._costs[finding.test] = Cost(round(seconds, 2), round(clock.wall_time()), red)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Keep the costs in pytest's cache, if there is one."""
+        if not self._costs or xdist.is_worker(self._config) or self._cache is None:
+            return
+        known = {**self._known_costs(), **self._costs}
+        self._cache.set(_CACHE, {test: [one.seconds, one.measured, one.red] for test, one in known.items()})
+
+    def describe(self, left_out: int) -> str:
+        """Return a line on the tests for which there was no time; `left_out` is their number."""
+        turn = "those that have waited longest come first next time"
+        if self._cache is None:
+            turn = "the next session begins with the same ones, because pytest's cache is off"
+        judged = len(self._costs)
+        return f"{judged:,} of {judged + left_out:,} tests judged in {self._settings.session_time}: {turn}"
+
+    def forecast(self, tests: Collection[str], *, known: bool = False) -> Forecast:
+        """Return how long these tests are expected to take; if `known`, those that earlier sessions have measured.
+
+        A controller of xdist does not know which tests of its workers are measured, least of all with a sample.
+        """
+        seconds = {test: one.seconds for test, one in self._known_costs().items()}
+        if known:
+            tests = [] if self._settings.sample else [test for test in tests if test in seconds]
+        return Forecast(tests, seconds)
+
+    def _known_costs(self) -> dict[str, Cost]:
+        """Return what earlier sessions have kept; nothing if it is damaged."""
+        found = self._cache.get(_CACHE, {}) if self._cache is not None else {}
+        try:
+            return {str(test): Cost(float(row[0]), float(row[1]), bool(row[2])) for test, row in found.items()}
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            return {}
+
+
+def is_asked(item: pytest.Item) -> bool:
+    """Return whether a test is to be judged in this session."""
+    if item.stash.get(NOT_ASKED, ""):
+        return False
+    return PLAN in item.stash or SWEEP in item.stash or uses_fixture(item)
+
+
+def uses_fixture(item: pytest.Item) -> bool:
+    """Return whether a test uses the fixture ``leakcheck``, and so may judge loops of its own."""
+    return "leakcheck" in getattr(item, "fixturenames", ())
+
+
+def selected_by(config: pytest.Config) -> str:
+    """Return the argument that selects a part of the suite; empty if the session runs the whole."""
+    flags = {"keyword": "-k", "markexpr": "-m", "lf": "--lf", "last_failed": "--lf", "deselect": "--deselect"}
+    if used := [flag for name, flag in flags.items() if config.getoption(name, None)]:
+        return used[0]
+    return str(config.args[0]) if config.args_source is pytest.Config.ArgsSource.ARGS else ""
+
+
+def find_debugger(config: pytest.Config) -> str:
+    """Return why no test is measured now, as part of a sentence: it must not stop in every iteration. Empty if it may."""
+    flags = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
+    if flag := next((flag for option, flag in flags.items() if config.getoption(option)), ""):
+        return f"with {flag}, each test runs once"
+    # Other tools also set a trace function, such as coverage.py. An editor's debugger imports one of these modules.
+    kinds = type(getattr(sys.gettrace(), "__self__", None)).__mro__
+    attached = {"pydevd", "debugpy"} & sys.modules.keys() or any(one.__module__ == "bdb" for one in kinds)
+    monitoring = getattr(sys, "monitoring", None)
+    if attached or (monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID)):
+        return "a debugger is attached, so each test runs once"
+    return ""
+
+
+def _leave_out(items: Collection[pytest.Item], names: Collection[str], reason: str) -> list[pytest.Item]:
+    """Let the items with these node ids run once; return the others."""
+    for item in items:
+        if item.nodeid in names:
+            item.stash[NOT_ASKED] = reason
+            keys: tuple[pytest.StashKey[Any], ...] = (PLAN, SWEEP)
+            for key in keys:
+                if key in item.stash:
+                    del item.stash[key]
+    return [item for item in items if item.nodeid not in names]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.model.error_text import describe_error
+from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import DEVICE_MEMORY
 from pytest_leakcheck.model.verdict import RED
@@ -47,8 +47,8 @@ class DeviceSnapshot:
             return
         try:
             memory = _find_memory()
-            # A program that records its own history keeps it.
-            if memory is not None and not _is_recording():
+            # A program that records its own history keeps it. Older releases of torch cannot tell.
+            if memory is not None and not getattr(sys.modules["torch"]._C, "_cuda_isHistoryEnabled", bool)():
                 # Each entry takes a few KiB of the host's memory.
                 memory._record_memory_history(max_entries=100_000, stacks="python")
                 self._recording = memory
@@ -85,8 +85,3 @@ def _find_memory() -> Any:
     """Return `torch.cuda.memory`; None if this process does not use a CUDA device."""
     torch: Any = sys.modules.get("torch")
     return torch.cuda.memory if torch is not None and torch.cuda.is_initialized() else None
-
-
-def _is_recording() -> bool:
-    # Older releases of torch cannot tell.
-    return bool(getattr(sys.modules["torch"]._C, "_cuda_isHistoryEnabled", bool)())

@@ -1,14 +1,11 @@
-"""Implement the fixture ``leakcheck`` with ``--leakcheck``: it judges loops and blocks of a test.
-
-It uses the same runner as repeated tests.
-"""
+"""Implement the fixture ``leakcheck`` with ``--leakcheck``: it judges loops and blocks of a test."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,38 +13,27 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, Levels, read_levels
-from pytest_leakcheck.config.markers import ceiling_of, effort_of
-from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of
 from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.not_judged import left_early
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
-from pytest_leakcheck.plugin.harness_errors import unmeasured
-from pytest_leakcheck.plugin.inert_fixture import Leakcheck, check_steps
+from pytest_leakcheck.plugin.inert import Leakcheck, check_steps
 from pytest_leakcheck.plugin.item_reports import apply, report_findings
-from pytest_leakcheck.plugin.stash import (
-    FINDINGS,
-    FIXTURE,
-    KNOWN,
-    NOT_ASKED,
-    PLAN,
-    PROCESS,
-    REPEATING,
-    SIZE,
-    UNMEASURED,
-    Iteration,
-)
+from pytest_leakcheck.plugin.stash import FINDINGS, KNOWN, NOT_ASKED, PLAN, PROCESS, REPEATING, SIZE, UNMEASURED
+from pytest_leakcheck.plugin.undisturbed import unmeasured
 from pytest_leakcheck.runner.measured_block import measure_block
 from pytest_leakcheck.runner.repetition import Repetition
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+# The fixture of a test that runs once; set until its body ends.
+_FIXTURE: Final[pytest.StashKey[MeasuringFixture]] = pytest.StashKey()
 UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() nor budget()"
 
 
@@ -60,18 +46,18 @@ def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     if node.stash[UNMEASURED] or node.stash.get(NOT_ASKED, ""):
         return Leakcheck()
     if REPEATING in node.stash:
-        return _RepeatedFixture(node.stash[REPEATING])
+        return _RepeatedFixture(node)
     if PLAN in node.stash:
         return Leakcheck()
-    fixture = node.stash[FIXTURE] = MeasuringFixture(node, for_test(settings, node.nodeid))
+    fixture = node.stash[_FIXTURE] = MeasuringFixture(node, for_test(settings, node.nodeid))
     return fixture
 
 
 class _RepeatedFixture(Leakcheck):
-    """The fixture in a test that is repeated as a whole; it reads gauges at the end of the body in each iteration."""
+    """The fixture in a test that is repeated as a whole; gauges are read at the end of the body."""
 
-    def __init__(self, iteration: Iteration) -> None:
-        self._iteration = iteration
+    def __init__(self, node: pytest.Item) -> None:
+        self._iteration = node.stash[REPEATING]
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         self._iteration.gauges.follow(name, read, level)
@@ -83,10 +69,10 @@ class _RepeatedFixture(Leakcheck):
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """End the use of the fixture with the body of the test; this module is registered as a plugin."""
-    fixture: MeasuringFixture | None = item.stash.get(FIXTURE, None)
+    fixture = item.stash.get(_FIXTURE, None)
     if fixture is None:
         return (yield)
-    del item.stash[FIXTURE]
+    del item.stash[_FIXTURE]
     try:
         result = yield
     except KeyboardInterrupt:
@@ -111,7 +97,7 @@ class MeasuringFixture(Leakcheck):
         # Weak references: a loop that the test leaves ends at once, so that another one may begin.
         self._loops: list[weakref.ref[Generator[int, None, None]]] = []
         self._not_begun: list[tuple[Budget, ...]] = []
-        # What loops have found that did not reach their end, and the step in which they were left.
+        # What loops have found that were left before their end, and in which step.
         self._left: list[tuple[Result, int]] = []
 
     def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
@@ -167,11 +153,11 @@ class MeasuringFixture(Leakcheck):
     def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         __tracebackhide__ = True
         self._used = True
-        of_block = (name for name, resource in RESOURCES.items() if resource.scope != "this process")
-        return self._judged_block(read_levels(levels) if levels else tuple(map(Budget, of_block)))
+        of_block = [Budget(name) for name, resource in RESOURCES.items() if resource.scope != "this process"]
+        return self._judged_block(read_levels(levels) if levels else of_block)
 
     @contextlib.contextmanager
-    def _judged_block(self, wanted: tuple[Budget, ...]) -> Iterator[None]:
+    def _judged_block(self, wanted: Iterable[Budget]) -> Iterator[None]:
         budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
         block = measure_block(self._node.nodeid, budgets, self._gauges)
         switch = _allow_blocking()

@@ -1,25 +1,84 @@
-"""Choose how to run an item: as is, repeated, isolated (in a subprocess), or once per size of ``scaling_budget``."""
+"""Register the measuring hooks, and choose how to run an item: as is, repeated, in a subprocess, or once per size."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
+from pytest_leakcheck.attribution.call_paths import set_project
+from pytest_leakcheck.attribution.tracing.traced_children import prepare_children, release_children
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.markers import ceiling_of, effort_of
-from pytest_leakcheck.config.plan import Plan, plan_test
+from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, plan_test
 from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.plugin.chosen_tests import STOPPED, find_debugger, is_asked
+from pytest_leakcheck.plugin import fixture, other_plugins
+from pytest_leakcheck.plugin.baseline_session import BaselineSession
+from pytest_leakcheck.plugin.collection import STOPPED, Plans, Sampling, find_debugger, is_asked, uses_fixture
+from pytest_leakcheck.plugin.progress_line import ProgressLine, WorkersLine
 from pytest_leakcheck.plugin.repeated_item import Repeater
+from pytest_leakcheck.plugin.report_files import GithubActions
+from pytest_leakcheck.plugin.session_report import FoldedFailures, SessionReport
 from pytest_leakcheck.plugin.stash import FINDINGS, NOT_ASKED, ORIGIN, PLAN, PROCESS, REPEATED, SWEEP, UNMEASURED
+from pytest_leakcheck.plugin.xdist import is_distributed, is_worker, use_own_folder
+from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.audit_events import leave_out
+from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
+
+
+def register(config: pytest.Config, settings: Settings) -> None:
+    """Register the measuring hooks; a process that runs tests moves to its own temporary folder."""
+    set_project(config.rootpath, settings.blame)
+    # pytest removes the folders of `tmp_path` by itself.
+    basetemp = config.getoption("basetemp", None)
+    shared = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
+    leave_out(os.path.realpath(basetemp) if basetemp else f"{os.path.realpath(shared)}/pytest-of-")
+    if prepare_children():
+        config.add_cleanup(release_children)
+    if settings.vram == "accounted":
+        from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
+
+        account_for_tensors()
+        config.add_cleanup(remove_probes)
+    sampling = Sampling(config, settings) if PROCESS not in config.stash else None
+    if sampling is not None:
+        if not is_worker(config):
+            remove_stale(clock.wall_time())
+        if is_worker(config) or not is_distributed(config):
+            use_own_folder(config)
+    plans = Plans(settings, sampling)
+    baseline = BaselineSession(config, settings, plans.collected)
+    session = SessionReport(config, settings, baseline, sampling)
+    repeater = Repeater(settings)
+    hooks: dict[str, object] = {"leakcheck-session": session}
+    if sampling is not None and not is_worker(config):
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            github = hooks["leakcheck-github"] = GithubActions(config, session.headline)
+            session.listeners.append(github.add)
+        line = WorkersLine(config, sampling) if is_distributed(config) else ProgressLine(config, sampling)
+        session.listeners.append(line.add)
+        hooks |= {"leakcheck-progress": line, "leakcheck-folded-failures": FoldedFailures(config)}
+    hooks |= {
+        "leakcheck-collection": plans,
+        "leakcheck-repeater": repeater,
+        "leakcheck-timer": other_plugins,
+        "leakcheck-fixture": fixture,
+        "leakcheck-protocol": ItemProtocol(settings, repeater),
+    }
+    if sampling is not None:
+        hooks["leakcheck-sampling"] = sampling
+    # The last one: of hooks that run first, its own runs first, so the others know whether the item is measured.
+    hooks["leakcheck-state"] = ItemState()
+    for name, one in hooks.items():
+        config.pluginmanager.register(one, name)
 
 
 class ItemProtocol:
-    """The hook that replaces pytest's protocol for one item; registered with ``--leakcheck``."""
+    """The hook that replaces pytest's protocol for one item."""
 
     def __init__(self, settings: Settings, repeater: Repeater) -> None:
         self._settings, self._repeater = settings, repeater
@@ -48,10 +107,10 @@ class ItemProtocol:
         if PROCESS in item.config.stash:
             return None
         plan = item.stash.get(PLAN, None)
-        if plan is None and "leakcheck" in getattr(item, "fixturenames", ()) and not item.stash.get(NOT_ASKED, ""):
-            settings = for_test(self._settings, item.nodeid)
-            # Provisional: its resource is named if the subprocess gives no verdict.
-            budgets, ceiling = (Budget(next(iter(RESOURCES))),), ceiling_of(item.iter_markers(), settings)
+        if plan is None and uses_fixture(item) and not item.stash.get(NOT_ASKED, ""):
+            # A provisional plan, with the effort and the ceiling. Its resource is named if the subprocess gives no verdict.
+            settings, budgets = for_test(self._settings, item.nodeid), [Budget(next(iter(RESOURCES)))]
+            ceiling = ceiling_of(item.iter_markers(), settings)
             plan = plan_test(item.nodeid, budgets, effort_of(settings), ceiling=ceiling)
         return plan if plan is not None and plan.effort.isolate else None
 

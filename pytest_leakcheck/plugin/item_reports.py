@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Iterable
@@ -10,50 +11,51 @@ from dataclasses import replace
 
 # The functions themselves: a test may replace those of the module.
 from json import loads
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.not_judged import interrupted
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import WORST_FIRST
-from pytest_leakcheck.plugin.errors import LeakError
-from pytest_leakcheck.plugin.rerun_command import rerun_command
-from pytest_leakcheck.plugin.stash import KNOWN, SETTINGS
+from pytest_leakcheck.plugin.inert import LeakError
+from pytest_leakcheck.plugin.stash import ARGUMENTS, KNOWN, PLAN, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
-from pytest_leakcheck.report import junit
-from pytest_leakcheck.report.finding_text import WIDTH, plain, styled_lines
+from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
+from pytest_leakcheck.report.glyphs import in_quotes
 from pytest_leakcheck.report.json_file import to_line
 
 if TYPE_CHECKING:
     from pytest_leakcheck.plugin.isolation.messages import Messages, Warned
 
+# If the search for the cause ran out of time, the command allows this multiple of the time.
+MORE_TIME: Final = 4
+
 
 def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]:
     """Restore the reports of an item that a subprocess has sent, with the node id that the item has in this process."""
-    return [_restore(item, data) for data in messages.reports]
-
-
-def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
-    data["nodeid"] = item.nodeid
-    with OriginalFunctions():
-        found = findings_of(data.pop("leakcheck", ""))
-        own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
-        data["leakcheck"] = "".join(map(to_line, own))
-        # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
-        data |= {name: tuple(data[name]) for name in ("location", "longrepr") if isinstance(data[name], list)}
-        data |= {name: [tuple(pair) for pair in data[name]] for name in ("sections", "user_properties")}
-    report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
-    assert isinstance(report, pytest.TestReport)
-    if isinstance(report, pytest.SubtestReport):
-        # The values were serialized as text; pytest's deserialization quotes them again, so restore them unquoted.
-        report.context.kwargs.update(data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
-    return report
+    reports = []
+    for data in messages.reports:
+        data["nodeid"] = item.nodeid
+        with OriginalFunctions():
+            found = findings_of(data.pop("leakcheck", ""))
+            own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
+            data["leakcheck"] = "".join(map(to_line, own))
+            # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
+            data |= {name: tuple(data[name]) for name in ("location", "longrepr") if isinstance(data[name], list)}
+            data |= {name: [tuple(pair) for pair in data[name]] for name in ("sections", "user_properties")}
+        report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
+        assert isinstance(report, pytest.TestReport)
+        if isinstance(report, pytest.SubtestReport):
+            # The values were serialized as text; pytest's deserialization quotes them again, so restore them unquoted.
+            report.context.kwargs.update(data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
+        reports.append(report)
+    return reports
 
 
 def warn(item: pytest.Item, warned: Iterable[Warned]) -> None:
@@ -85,7 +87,7 @@ def make_report(
         apply(finding, item)
 
     # JUnit's XML takes them from the report of the tear-down.
-    item.user_properties += junit.properties(finding)
+    item.user_properties += junit_properties(finding)
     call = pytest.CallInfo.from_call(outcome, when=when, reraise=(pytest.exit.Exception, KeyboardInterrupt))
     report = pytest.TestReport.from_item_and_call(item, call)
     report.sections += sections
@@ -155,3 +157,52 @@ def report_findings(item: pytest.Item, findings: Iterable[Finding], results: Ite
             session.add(finding)
         for result in results:
             session.add(conclude(interrupted(result), Policy.of(item.config.stash[SETTINGS], item.config.stash[KNOWN])))
+
+
+def rerun_command(finding: Finding, item: pytest.Item) -> str:
+    """Return a command for the folder in which pytest was started; empty if it would only repeat the session's own."""
+    config, folder = item.config, item.config.invocation_params.dir
+    # What selects the tests on the command line of the session; options may be among it.
+    worker: dict[str, Any] = getattr(config, "workerinput", {})
+    given = tuple(worker.get("mainargv", ())) or config.stash.get(ARGUMENTS, ()) or tuple(map(str, config.args))
+    options, target = _target_of(item, given)
+    culprit, plan, more = finding.culprit, item.stash.get(PLAN, None), ""
+    if culprit is not None and culprit.ran_out_of_time and plan is not None and not plan.effort.time_without_timeout:
+        more = plan.effort.advise_time(MORE_TIME * plan.effort.max_time)
+    if not more and (target in given or _normalize(target, folder) in (_normalize(word, folder) for word in given)):
+        return ""
+    if "isolated" in finding.recording.environment:
+        options = ("--leakcheck-isolate", *options)
+    words = (command_of(config.stash[SETTINGS]), more, *options, in_quotes(target))
+    return " ".join(filter(None, words))
+
+
+def command_of(settings: Settings) -> str:
+    """Return how each command begins: without its scope, a test without a mark would not be judged."""
+    return "pytest --leakcheck-scope=all" if settings.scope == "all" else "pytest --leakcheck"
+
+
+def plain_node_id(item: pytest.Item) -> str:
+    """Return the node id without the group names that ``--dist=loadgroup`` appends."""
+    marks = item.iter_markers("xdist_group")
+    groups = {str(mark.args[0] if mark.args else mark.kwargs.get("name", "default")) for mark in marks}
+    return item.nodeid.removesuffix(f"@{'_'.join(sorted(groups))}")
+
+
+def _target_of(item: pytest.Item, given: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """Return options and the argument with which pytest finds this test again."""
+    config = item.config
+    inside = plain_node_id(item).partition("::")[2]
+    folder, path = config.invocation_params.dir, item.path
+    if path.is_relative_to(config.rootpath) or path.is_relative_to(folder):
+        return (), f"{os.path.relpath(path, folder)}::{inside}"
+    # The file belongs to an installed package.
+    module = getattr(getattr(item, "module", None), "__name__", "")
+    if module and (config.getoption("pyargs") or "--pyargs" in given):
+        return ("--pyargs",), f"{module}::{inside}"
+    return (), f"{path}::{inside}"
+
+
+def _normalize(word: str, folder: Path) -> str:
+    file, separator, inside = word.partition("::")
+    return os.path.normpath(Path(folder, file)) + separator + inside

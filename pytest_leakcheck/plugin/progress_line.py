@@ -1,31 +1,36 @@
-"""On a terminal, show how far a slow test and the session are. Elsewhere, add to ``-v`` how often each test was repeated."""
+"""On a terminal, show how far a slow test and the session are. Elsewhere, add to ``-v`` how often each test was repeated.
+
+The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted from the readings
+(`runner.progress`).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
+from queue import Empty
 from typing import Any, Final, TypeAlias
 
 import pytest
 
-from pytest_leakcheck.config.time_left import Forecast, format_duration
+from pytest_leakcheck.config.sampling import Forecast, format_duration
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.units import format_count
 from pytest_leakcheck.model.verdict import RED
-from pytest_leakcheck.plugin.chosen_tests import Sampling, find_debugger, is_asked
+from pytest_leakcheck.plugin.collection import Sampling, find_debugger, is_asked
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.report.progress_text import ItemProgress, SessionProgress, format_growth, progress_line
-from pytest_leakcheck.report.transient_line import TransientLine
+from pytest_leakcheck.report.transient_line import SessionProgress, TransientLine, format_growth, progress_line
 from pytest_leakcheck.runner import progress
-from pytest_leakcheck.runner.progress import Progress, follow
 
 # Seconds. A test that took longer in the last session has a line from its beginning; a shorter session, no estimate.
 _SLOW: Final = 1.0
+# Seconds between two drawings in a controller of xdist, which shares the machine with its workers.
+_EVERY: Final = 1.0
 _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
 
 
-class SessionLine:
+class _SessionLine:
     """The line about the session, if there is one; and under ``-v``, how often each test was repeated."""
 
     def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
@@ -62,13 +67,48 @@ class SessionLine:
         if self._line is not None:
             self._line.erase()
 
+    def _estimate(self, tests: int, workers: int = 1) -> str:
+        """Return how many tests are measured, and how long it takes; empty if unknown, for a short session or ``-q``."""
+        expected = self._forecast.seconds_left()
+        expected = None if expected is None else min(expected / workers, self._sampling.limit)
+        if expected is None or expected < _SLOW or self._config.get_verbosity() < 0:
+            return ""
+        within = f" in {format_count(workers, 'worker')}" if workers > 1 else ""
+        measured = f"{self._forecast.tests:,} of {format_count(tests, 'test')}"
+        return f"leakcheck: {measured}, about {format_duration(expected)}{within} (from the last run)"
 
-class ProgressLine(SessionLine):
-    """The hooks that show the line; registered in the process that prints.
+    def _open_line(self) -> None:
+        """Have a line, unless the output is no terminal, or something else may print while a test runs."""
+        manager = self._config.pluginmanager
+        capture = getattr(manager.getplugin("capturemanager"), "_global_capturing", None)
+        terminal = getattr(getattr(capture, "out", None), "targetfd_save", None)
+        # Plugins that replace the reporter draw lines of their own.
+        own = type(manager.getplugin("terminalreporter")) is pytest.TerminalReporter
+        if (
+            not own
+            or not self._is_wanted()
+            or not isinstance(terminal, int)
+            or os.environ.get("TERM", "dumb") == "dumb"
+        ):
+            return
+        with contextlib.suppress(OSError):
+            file = self._config.get_terminal_writer()._file
+            self._line = TransientLine(terminal, file.encoding) if file.isatty() and os.isatty(terminal) else None
 
-    The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted from the readings
-    (`runner.progress`).
-    """
+    def _is_wanted(self) -> bool:
+        """Return whether to show a line: not if users want less output or logs as they arise, and not in a job of CI."""
+        config = self._config
+        quiet = config.get_verbosity() < -1 or config.getini("console_output_style") == "classic"
+        blocked = config.pluginmanager.is_blocked("terminalprogress")
+        # Without the capturing of descriptors, or with --setup-show, a test prints to the terminal.
+        prints = config.getoption("capture", "") != "fd" or config.getoption("setupshow", False)
+        logs = config.getoption("log_cli_level", None) is not None or bool(config.getini("log_cli"))
+        # pytest recognizes a job whose output becomes a log by these variables.
+        return not (quiet or blocked or prints or logs or os.environ.get("CI") or os.environ.get("BUILD_NUMBER"))
+
+
+class ProgressLine(_SessionLine):
+    """The hooks that show the line; registered in the process that prints."""
 
     def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
         super().__init__(config, sampling)
@@ -81,10 +121,10 @@ class ProgressLine(SessionLine):
         if self._config.getoption("collectonly") or find_debugger(self._config):
             return []
         self._forecast = self._sampling.forecast([item.nodeid for item in items if is_asked(item)])
-        self._line = open_line(self._config)
+        self._open_line()
         if self._line is not None:
-            self._config.add_cleanup(follow(self._follow))
-        return list(filter(None, [estimate(self._config, self._sampling, self._forecast, len(items))]))
+            self._config.add_cleanup(progress.follow(self._follow))
+        return list(filter(None, [self._estimate(len(items))]))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -119,7 +159,7 @@ class ProgressLine(SessionLine):
             self._due = now + progress.EVERY
             self._draw(step, f"separate process, {format_duration(now - self._began)}")
 
-    def _follow(self, told: Progress) -> None:
+    def _follow(self, told: progress.Progress) -> None:
         if told.state == "naming":
             red = [name for name, outcome in told.verdicts.items() if outcome in RED]
             self._draw(str(told.iteration), f"{', '.join(red)}: finding the cause")
@@ -128,46 +168,93 @@ class ProgressLine(SessionLine):
         self._draw(f"{told.iteration}/{told.most}", details)
 
     def _draw(self, step: str, details: str) -> None:
-        if self._line is None or self._item is None:
+        if self._line is not None and self._item is not None:
+            left = self._forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
+            session = SessionProgress(self._forecast.done, self._forecast.tests, len(self._red), left)
+            self._line.draw(progress_line(session, self._line.width, self._item.name, step, details))
+
+
+class WorkersLine(_SessionLine):
+    """The hooks that show the line in a controller of xdist, with the test of a worker that is slow.
+
+    Workers send nothing while they measure, so the line does not show iterations. It is drawn only while the controller
+    waits for its workers, and erased before the controller does anything else.
+    """
+
+    def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
+        super().__init__(config, sampling)
+        self._tests: Sequence[str] = ()
+        self._workers: set[str] = set()
+        self._done = 0
+        # By worker: the test that it is running, and since when.
+        self._running: dict[str, tuple[str, float]] = {}
+
+    @pytest.hookimpl
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
+        self._workers.add(node.gateway.id)
+        self._tests = ids
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        """Draw the line while xdist waits for events of its workers; xdist has no hook for that."""
+        session: Any = self._config.pluginmanager.getplugin("dsession")
+        if hasattr(session, "queue"):
+            session.queue = _ObservedQueue(session.queue, self._draw, self._receive)
+        self._open_line()
+        try:
+            return (yield)
+        finally:
+            self._receive(None)
+
+    def _receive(self, event: Any) -> None:
+        """Erase the line, and note an event of a worker before xdist handles it."""
+        self._erase()
+        name, values = event if isinstance(event, tuple) else ("", {})
+        worker = values["node"].gateway.id if "node" in values else ""
+        if name == "logstart":
+            if not self._forecast.tests:
+                # Only workers know which tests are measured.
+                self._forecast = self._sampling.forecast(self._tests, known=True)
+                if line := self._estimate(len(self._tests), max(1, len(self._workers))):
+                    self._config.pluginmanager.getplugin("terminalreporter").write_line(line)
+            self._running[worker] = (values["nodeid"], clock.monotonic())
+        elif name in ("logfinish", "errordown"):
+            test, began = self._running.pop(worker, ("", 0.0))
+            self._forecast.end(test, clock.monotonic() - began)
+            self._done += name == "logfinish"
+
+    def _draw(self) -> None:
+        now = clock.monotonic()
+        slow = sorted((began, worker, test) for worker, (test, began) in self._running.items())
+        slow = [one for one in slow if now - one[0] >= progress.AFTER]
+        if self._line is None or not slow:
             return
-        left = self._forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
-        session = SessionProgress(self._forecast.done, self._forecast.tests, len(self._red), left)
-        self._line.draw(progress_line(ItemProgress(self._item.name, step, details), session, self._line.width))
+        began, worker, test = slow[0]
+        details = f"for {format_duration(now - began)}" + (f", {len(slow) - 1} more" if len(slow) > 1 else "")
+        left = self._forecast.seconds_left(test, now - began)
+        left = None if left is None else left / max(1, len(self._workers))
+        session = SessionProgress(self._done, len(self._tests), len(self._red), left)
+        self._line.draw(progress_line(session, self._line.width, test.rpartition("::")[2], worker, details))
 
 
-def estimate(config: pytest.Config, sampling: Sampling, forecast: Forecast, tests: int, workers: int = 1) -> str:
-    """Return how many tests are measured, and how long it takes; empty if unknown, for a short session or ``-q``."""
-    expected = forecast.seconds_left()
-    expected = None if expected is None else min(expected / workers, sampling.limit)
-    if expected is None or expected < _SLOW or config.get_verbosity() < 0:
-        return ""
-    within = f" in {format_count(workers, 'worker')}" if workers > 1 else ""
-    measured = f"{forecast.tests:,} of {format_count(tests, 'test')}"
-    return f"leakcheck: {measured}, about {format_duration(expected)}{within} (from the last run)"
+class _ObservedQueue:
+    """The queue of events of xdist, which calls a function at intervals while it is empty, and another for each event."""
 
+    def __init__(self, queue: Any, wait: Callable[[], None], receive: Callable[[Any], None]) -> None:
+        self._queue, self._wait, self._receive = queue, wait, receive
 
-def open_line(config: pytest.Config) -> TransientLine | None:
-    """Return the line; None if the output is no terminal, or something else may print while a test runs."""
-    reporter = config.pluginmanager.getplugin("terminalreporter")
-    # Plugins that replace the reporter draw lines of their own.
-    if type(reporter) is not pytest.TerminalReporter or not _wants_progress(config):
-        return None
-    capture = config.pluginmanager.getplugin("capturemanager")
-    terminal = getattr(getattr(getattr(capture, "_global_capturing", None), "out", None), "targetfd_save", None)
-    if not isinstance(terminal, int) or os.environ.get("TERM", "dumb") == "dumb":
-        return None
-    with contextlib.suppress(OSError):
-        file = config.get_terminal_writer()._file
-        return TransientLine(terminal, file.encoding) if file.isatty() and os.isatty(terminal) else None
-    return None
+    def get(self, **_options: object) -> Any:
+        """Return the next event; raise `Empty` if there is none yet, on which xdist waits again."""
+        try:
+            event = self._queue.get(timeout=_EVERY)
+        except Empty:
+            self._wait()
+            raise
+        except BaseException:
+            self._receive(None)
+            raise
+        self._receive(event)
+        return event
 
-
-def _wants_progress(config: pytest.Config) -> bool:
-    """Return whether to show a line: not if users want less output or logs as they arise, and not in a job of CI."""
-    quiet = config.get_verbosity() < -1 or config.getini("console_output_style") == "classic"
-    blocked = config.pluginmanager.is_blocked("terminalprogress")
-    # Without the capturing of descriptors, or with --setup-show, a test prints to the terminal.
-    prints = config.getoption("capture", "") != "fd" or config.getoption("setupshow", False)
-    logs = config.getoption("log_cli_level", None) is not None or bool(config.getini("log_cli"))
-    # pytest recognizes a job whose output becomes a log by these variables.
-    return not (quiet or blocked or prints or logs or os.environ.get("CI") or os.environ.get("BUILD_NUMBER"))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queue, name)

@@ -16,7 +16,7 @@ import shutil
 import sys
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
@@ -24,9 +24,6 @@ try:
     from _pytest.subtests import failed_subtests_key
 except ImportError:  # pragma: no cover  # a later pytest may move it; then only reports show that subtests failed
     failed_subtests_key = None  # type: ignore[assignment]
-
-
-_PLACEHOLDER: Final = "PYTEST_LEAKCHECK"
 
 
 class Residue:
@@ -50,9 +47,8 @@ class Residue:
         named = (one for name, used in definitions.items() for one in self._with_overridden(name, used))
         self._outliving = [one for one in named if one.scope != "function"]
         pytester = _value_of(definitions, "pytester")
-        of_pytester = getattr(pytester, "path", None), getattr(pytester, "_test_tmproot", None)
-        made = (_value_of(definitions, "tmp_path"), *of_pytester)
-        self._folders = [folder for folder in made if isinstance(folder, Path)]
+        made = (getattr(pytester, "path", None), getattr(pytester, "_test_tmproot", None))
+        self._folders = [one for one in (_value_of(definitions, "tmp_path"), *made) if isinstance(one, Path)]
 
     def _with_overridden(self, name: str, used: pytest.FixtureDef[Any]) -> Sequence[pytest.FixtureDef[Any]]:
         """Return all fixtures of one name, because a fixture that overrides another may use it."""
@@ -108,7 +104,7 @@ def _settle_environment() -> None:
     is full and Python rebuilds it; the first time, its size changes.
     """
     data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
-    key, size = os.environ.encodekey(_PLACEHOLDER), sys.getsizeof(data)
+    key, size = os.environ.encodekey("PYTEST_LEAKCHECK"), sys.getsizeof(data)
     # More rounds than a dict of this size has free entries.
     for _ in range(3 * len(data) + 64):
         data[key] = key

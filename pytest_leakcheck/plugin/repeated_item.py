@@ -1,42 +1,52 @@
-"""Repeat an item (a collected test) through pytest's own protocol, and log a last run.
+"""Repeat an item (a collected test) through pytest's own protocol, and log a last run, or the first one in its place.
 
 Each iteration runs set-up, call and tear-down without logging; then the counters are read. A red (failing) verdict is
-raised in the call phase of the last run, so every consumer sees an ordinary failed test.
+raised in the call phase of the last run, so every consumer sees an ordinary failed test. The first iteration is logged
+if it fails or skips, as in plain pytest, or a later one fails for another reason than a leak.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from collections.abc import Generator
 from dataclasses import replace
+from typing import Any, Self
 
 import pytest
+from _pytest.runner import runtestprotocol
 
+from pytest_leakcheck.attribution.call_paths import is_own
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.exhaustion import exhausted_by
 from pytest_leakcheck.judge.not_judged import does_not_repeat
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
-from pytest_leakcheck.model.error_text import describe_error
+from pytest_leakcheck.judge.result import Policy, Result
+from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import RED
-from pytest_leakcheck.plugin import item_reports, replay
-from pytest_leakcheck.plugin.allure_results import AllureResults
+from pytest_leakcheck.plugin import replay
 from pytest_leakcheck.plugin.device_snapshot import DeviceSnapshot
-from pytest_leakcheck.plugin.harness_errors import unmeasured
-from pytest_leakcheck.plugin.hypothesis_examples import Examples
+from pytest_leakcheck.plugin.item_reports import apply, attach, report_findings
+from pytest_leakcheck.plugin.other_plugins import AllureResults, Examples, Timer
 from pytest_leakcheck.plugin.pytest_residue import Residue
-from pytest_leakcheck.plugin.silent_runs import SilentRuns
-from pytest_leakcheck.plugin.stash import FINDINGS, KNOWN, ORIGIN, PLAN, REPEATED, REPEATING, UNMEASURED, Iteration
-from pytest_leakcheck.plugin.timeout import Timer
-from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
+from pytest_leakcheck.plugin.stash import (
+    FINDINGS,
+    KNOWN,
+    ORIGIN,
+    PLAN,
+    REPEATED,
+    REPEATING,
+    UNMEASURED,
+    Iteration,
+)
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, unmeasured
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
-from pytest_leakcheck.report import junit
+from pytest_leakcheck.report.finding_text import junit_properties
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.user_gauges import Gauges
@@ -71,7 +81,7 @@ class Repeater:
         if rerunner is None:
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = clock.monotonic()
-        with warnings.catch_warnings(), SilentRuns(item) as runs:
+        with warnings.catch_warnings(), _SilentRuns(item) as runs:
             # An object that the garbage collector frees unclosed is a finding. Under `-W error`, its warning would fail
             # the next iteration.
             warnings.simplefilter("ignore", ResourceWarning)
@@ -87,7 +97,7 @@ class Repeater:
             item.stash[FINDINGS] = [finding]
             item.stash[REPEATED] = clock.monotonic() - began
             with OriginalFunctions():
-                item.user_properties += junit.properties(finding)
+                item.user_properties += junit_properties(finding)
             if first_run is not None:
                 with room_for_descriptors():
                     first_run = replay.with_finding(item, first_run, finding, item.stash[REPEATED])
@@ -126,7 +136,7 @@ class Repeater:
         """In the logged run, raise `LeakError` for a red finding, and skip the test if a resource could not be read."""
         if REPEATING not in item.stash and PLAN in item.stash:
             for finding in item.stash.get(FINDINGS, []):
-                item_reports.apply(finding, item, self._settings)
+                apply(finding, item, self._settings)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
@@ -146,13 +156,13 @@ class Repeater:
             if call.excinfo is not None:
                 item.stash[REPEATING].error = call.excinfo.value
         elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
-            item_reports.attach(report, item.stash[FINDINGS], call)
+            attach(report, item.stash[FINDINGS], call)
             # ``--durations`` and JUnit show where the time of a session goes.
             report.duration += item.stash.get(REPEATED, 0.0)
         return report
 
     def _repeat(
-        self, item: pytest.Item, plan: Plan, examples: Examples, runs: SilentRuns
+        self, item: pytest.Item, plan: Plan, examples: Examples, runs: _SilentRuns
     ) -> tuple[Result | None, list[pytest.TestReport] | None]:
         """Run the iterations, which are not logged; return the result, and reports to log instead of a last run.
 
@@ -211,7 +221,7 @@ def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException)
     """End the repetition of a test as the session is about to end; after Ctrl-C, report its series so far."""
     with contextlib.suppress(Exception):
         if isinstance(reason, KeyboardInterrupt):
-            item_reports.report_findings(item, (), [repetition.end("interrupted")])
+            report_findings(item, (), [repetition.end("interrupted")])
     repetition.abandon()
 
 
@@ -226,3 +236,66 @@ def _end_failed(repetition: Repetition, count: int, error: BaseException | None)
 
 def _is_red(result: Result) -> bool:
     return any(verdict.outcome in RED for verdict in result.verdicts)
+
+
+class _SilentRuns:
+    """A context in which an item can run without logging: it replaces `Session.gethookproxy`, which has its hooks.
+
+    A subtest logs its report itself: every plugin that receives it would count it in each iteration. And a reporter may
+    keep what it makes of each report, because in a plain session there is one run of each test.
+    """
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
+        self._allure = AllureResults(item.config)
+        self._of_session = item.session.gethookproxy
+        self._makereport: Any = self._of_session(item.path).pytest_runtest_makereport
+        self._logged: list[pytest.TestReport] = []
+
+    def __enter__(self) -> Self:
+        self._item.session.gethookproxy = self._hooks  # type: ignore[method-assign,assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._item.session.gethookproxy
+        self._allure.resume()
+
+    def leave_out_recorders(self) -> None:
+        """Show the reports to no installed plugin from now on. Call it after the first iteration, which may be logged."""
+        self._allure.pause()
+        name = "pytest_runtest_makereport"
+        shown = [one for one in self._makereport.get_hookimpls() if not _may_record(one.function)]
+        others = [one.plugin for one in getattr(self._item.config.hook, name).get_hookimpls() if one not in shown]
+        self._makereport = self._item.config.pluginmanager.subset_hook_caller(name, others)
+
+    def run(self) -> list[pytest.TestReport]:
+        """Run one iteration, and keep fixtures of wider scopes; return the reports of its subtests and phases."""
+        self._logged.clear()
+        # pytest's own record of warnings spans all iterations and would keep them all.
+        with warnings.catch_warnings(record=True):
+            reports = runtestprotocol(self._item, log=False, nextitem=self._item.parent)  # type: ignore[arg-type]
+        return [*self._logged, *reports]
+
+    def _hooks(self, fspath: os.PathLike[str]) -> _SilentHooks:
+        return _SilentHooks(self._of_session(fspath), lambda *, report: self._logged.append(report), self._makereport)
+
+
+class _SilentHooks:
+    """The hooks of an item, with two replaced."""
+
+    __slots__ = ("_hooks", "pytest_runtest_logreport", "pytest_runtest_makereport")
+
+    def __init__(self, hooks: Any, keep: Any, makereport: Any) -> None:
+        self._hooks = hooks
+        self.pytest_runtest_logreport = keep
+        self.pytest_runtest_makereport = makereport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hooks, name)
+
+
+def _may_record(hook: Any) -> bool:
+    """Return whether a hook belongs neither to pytest and this package nor to the project."""
+    module: dict[str, Any] = getattr(hook, "__globals__", {})
+    package = module.get("__name__", "").partition(".")[0]
+    return package not in ("_pytest", "pytest_leakcheck") and not is_own(module.get("__file__") or "")

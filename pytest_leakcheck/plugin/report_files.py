@@ -1,8 +1,9 @@
-"""Write the files of a session, with what it found: ``--leakcheck-json`` and ``--leakcheck-html``."""
+"""Write the files of a session: the JSON report, the page, and what a job of GitHub Actions shows."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import shlex
 from collections.abc import Callable, Iterator
@@ -13,17 +14,15 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.model.cause import Causes
-from pytest_leakcheck.model.error_text import describe_error
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model import describe_error
+from pytest_leakcheck.model.finding import Causes, Finding
 from pytest_leakcheck.model.resources import added_rows
-from pytest_leakcheck.model.session import Session
-from pytest_leakcheck.plugin.appended_file import AppendedFile
-from pytest_leakcheck.plugin.item_reports import findings_of
-from pytest_leakcheck.plugin.rerun_command import MORE_TIME, command_of
-from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
+from pytest_leakcheck.plugin.item_reports import MORE_TIME, command_of, findings_of
+from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.command_lines import mask_secrets
-from pytest_leakcheck.report import json_file
+from pytest_leakcheck.report.github import annotate, summary_table
+from pytest_leakcheck.report.glyphs import printable
+from pytest_leakcheck.report.json_file import FirstLine, LastLine, Report, Session, to_line
 from pytest_leakcheck.runner.environment import describe_environment, find_commit
 
 
@@ -51,7 +50,7 @@ class ReportFiles:
             except OSError as error:
                 why = f"{error.strerror}; name a file in a writable folder"
                 raise pytest.UsageError(f"--leakcheck-{given} (command line): {why}") from None
-        self._try_to_write(json_file.FirstLine(added_rows()))
+        self._try_to_write(FirstLine(added_rows()))
 
     def add(self, finding: Finding) -> None:
         if finding.colour == "green" and self._settings.json_readings != "all":
@@ -59,16 +58,18 @@ class ReportFiles:
         self._causes.add(finding)
         self._try_to_write(finding)
         if self._html is not None:
-            self._lines.append(json_file.to_line(finding))
+            self._lines.append(to_line(finding))
 
     def finish(self, describe: Callable[[], Session]) -> Iterator[str]:
         """Write what is left, and yield what went wrong."""
-        for file, make in ((self._json, self._last_line), (self._html, self._page)):
+        for file in (self._json, self._html):
             if file is None:
                 continue
             try:
                 with undisturbed_writing():
-                    file.write(make(describe()))
+                    session = describe()
+                    last_line = LastLine(session, self._causes.list())
+                    file.write(to_line(last_line) if file is self._json else self._page(session))
                     file.close()
             except Exception as error:  # noqa: BLE001 - a test may have replaced anything
                 reason = error.strerror if isinstance(error, OSError) else ""
@@ -76,16 +77,13 @@ class ReportFiles:
             else:
                 self.written.append(file.path)
 
-    def _try_to_write(self, content: json_file.FirstLine | Finding) -> None:
+    def _try_to_write(self, content: FirstLine | Finding) -> None:
         """Write a line of the JSON report; what cannot be written yet is written with the next one."""
         if self._json is not None:
             with undisturbed_writing():
-                line = json_file.to_line(content)
+                line = to_line(content)
                 with contextlib.suppress(Exception):
                     self._json.write(line)
-
-    def _last_line(self, session: Session) -> str:
-        return json_file.to_line(json_file.LastLine(session, self._causes.list()))
 
     def _page(self, session: Session) -> str:
         # Imported only here: what renders the page is not loaded while tests are measured.
@@ -93,7 +91,7 @@ class ReportFiles:
         from pytest_leakcheck.report.html.render import render
 
         findings = tuple(findings_of("".join(self._lines)))
-        return render(page_of_report(json_file.Report(findings, {}, session), self._title))
+        return render(page_of_report(Report(findings, {}, session), self._title))
 
 
 def describe_session(
@@ -117,3 +115,34 @@ def describe_session(
         f"--leakcheck-max-time={MORE_TIME * settings.max_time:g}",
         settings.source,
     )
+
+
+class GithubActions:
+    """The hooks that annotate the lines that leak, and add a table to the summary of a job of GitHub Actions."""
+
+    def __init__(self, config: pytest.Config, headline: Callable[[], str]) -> None:
+        self._headline = headline
+        self._causes = Causes()
+        self._root = Path(os.environ.get("GITHUB_WORKSPACE") or config.rootpath)
+        # Kept now, since a test may change the environment.
+        self._summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
+        self.add = self._causes.add
+        # That plugin annotates each failed test, and so each leak.
+        named = [f"{name} {getattr(one, '__name__', '')}" for name, one in config.pluginmanager.list_name_plugin()]
+        self._annotates = not any("pytest_github_actions_annotate_failures" in one for one in named)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        causes = self._causes.list()
+        if self._annotates:
+            for line in annotate(causes, self._root):
+                terminalreporter.ensure_newline()
+                terminalreporter.write_line(printable(line))
+        if not self._summary or not (headline := self._headline()):
+            return
+        try:
+            with undisturbed_writing(), Path(self._summary).open("a", encoding="utf-8", errors="replace") as file:
+                file.write(summary_table(headline, causes, self._root))
+        except OSError as error:
+            told = f"leakcheck: could not write GITHUB_STEP_SUMMARY={self._summary}: {error.strerror or error}"
+            terminalreporter.write_line(printable(told), yellow=True)

@@ -1,36 +1,46 @@
-"""Collect the findings of a session, which arrive attached to reports (also those of xdist workers); summarize them."""
+"""Collect the findings of a session, which arrive attached to reports (also those of xdist workers); show them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any
+import contextlib
+import copy
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pytest
+from _pytest._code.code import ReprFileLocation, TerminalRepr
 
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.model.error_text import describe_error
+from pytest_leakcheck.model import describe_error
+from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.session import Session
-from pytest_leakcheck.model.units import format_count
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.units import format_count, format_rates
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
-from pytest_leakcheck.plugin.chosen_tests import NO_TIME, Sampling, find_debugger
+from pytest_leakcheck.plugin.collection import NO_TIME, Sampling, find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
-from pytest_leakcheck.plugin.shown_failures import FindingReport, SameCause, SameCauseReport, shown_on
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.report.glyphs import printable
-from pytest_leakcheck.report.json_file import to_line
-from pytest_leakcheck.report.terminal_summary import (
-    Tally,
-    first_line,
-    fold,
-    nothing_judged,
-    summary_lines,
-    unmeasured_lines,
-)
+from pytest_leakcheck.report.finding_text import WIDTH, Line, Style
+from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
+from pytest_leakcheck.report.json_file import Session, to_line
+from pytest_leakcheck.report.terminal_summary import Tally, fold, summary_lines
+
+# How the reporter calls the list of the tests that have failed.
+_FAILED: Final = "failed"
+_MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
+    "verdict": {"red": True, "bold": True},
+    "label": {"light": True},
+    "command": {"bold": True},
+    "source": {},
+    "plain": {},
+}
+# Columns that the name of the first test has at least.
+_MIN_NAME: Final = 20
 
 
 class SessionReport:
@@ -105,9 +115,12 @@ class SessionReport:
         crash: Any = report.longrepr.reprcrash  # type: ignore[union-attr]
         crash.message = shown_on(self._config.get_terminal_writer(), crash.message)
         if finding is not None and self._config.get_verbosity() <= 0:
-            first = self._first_tests.setdefault((finding.fingerprint, finding.verdict.outcome), finding.test)
+            verdict, cause = finding.verdict, (finding.fingerprint, finding.verdict.outcome)
+            first = self._first_tests.setdefault(cause, finding.test)
             if first != finding.test:
-                report.longrepr = SameCauseReport(report.longrepr, [SameCause.of(finding, first)])
+                grows = finding.scaled is None and verdict.outcome in ("leak", "unclosed")
+                slopes = [verdict.slope if grows else 0.0]
+                report.longrepr = SameCauseReport(report.longrepr, cause, first, verdict.resource, slopes)
                 return
         if lines := getattr(report, "leakcheck_lines", ()):
             report.longrepr = FindingReport(report.longrepr, lines)
@@ -153,7 +166,7 @@ class SessionReport:
             return
         if not quiet and not bare:
             terminalreporter.write_sep("=", "leakcheck")
-        write(("", line) for line in fold(f"leakcheck: {self.headline()}" if bare else self.headline()).splitlines())
+        write(("", line) for line in fold(f"leakcheck: {self.headline()}" if bare else self.headline()))
         if not bare:
             write(summary_lines(findings_of("".join(self._shown)), self._tally, self._wanted))
         write(self._closing_lines())
@@ -163,21 +176,21 @@ class SessionReport:
 
     def headline(self) -> str:
         """Return the line that accounts for all tests; empty if none has run."""
-        return first_line(self._tally, clock.monotonic() - self._began) if self._tally.tests else ""
+        return self._tally.headline(clock.monotonic() - self._began)
 
     def _closing_lines(self) -> Iterator[tuple[str, str]]:
         """Yield what is to be done next time, as (color, text)."""
-        if self._sampling is not None:
-            for line in self._sampling.lines(self._tally.without_finding.count(NO_TIME)):
-                yield from (("yellow", part) for part in fold(f"leakcheck: {line}").splitlines())
+        left_out = self._tally.without_finding.count(NO_TIME)
+        if self._sampling is not None and left_out:
+            yield from (("yellow", part) for part in fold(f"leakcheck: {self._sampling.describe(left_out)}"))
         yield from self._baseline.lines()
 
     def _opening_lines(self, verbosity: int) -> Iterator[tuple[str, str]]:
         """Yield why tests have no verdict although they asked for one, and what is wrong with the settings."""
-        reasons = [one for one in self._unmeasured.values() if one != UNUSED or verbosity > 0]
-        for reason in unmeasured_lines(reasons):
-            yield "yellow", reason
-        if line := nothing_judged(self._tally):
+        reasons = Counter(one for one in self._unmeasured.values() if one != UNUSED or verbosity > 0)
+        for reason, count in reasons.items():
+            yield "yellow", f"leakcheck: {count} not measured: {reason}"
+        if line := self._tally.nothing_judged:
             yield "red" if self._fails_on_nothing else "yellow", line
 
     def _describe(self) -> Session:
@@ -204,3 +217,111 @@ class SessionReport:
         if self._files is not None:
             self._lost += self._files.finish(self._describe)
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR if self._lost else session.exitstatus
+
+
+def shown_on(tw: Any, text: str) -> str:
+    """Replace what the file of a terminal writer cannot show."""
+    return shown_in(text, getattr(tw._file, "encoding", None))
+
+
+class FindingReport(TerminalRepr):
+    """The lines of a finding, for the terminal; elsewhere it acts as the report that it replaces."""
+
+    def __init__(self, replaced: Any, lines: Sequence[Line]) -> None:
+        self._replaced, self._lines = replaced, lines
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replaced, name)
+
+    def __str__(self) -> str:
+        return str(self._replaced)
+
+    def toterminal(self, tw: Any) -> None:
+        for line in self._lines:
+            for text, style in line:
+                shown = shown_on(tw, text)
+                tw.write(tw._highlight(shown) if style == "source" else shown, **_MARKUP[style])
+            tw.line()
+
+
+class SameCauseReport(FindingReport):
+    """The report of one or several tests with one cause: on the terminal, a line that names the first test with it.
+
+    `cause` is the fingerprint and the outcome. A slope is 0 if the verdict is on no growth.
+    """
+
+    def __init__(self, replaced: Any, cause: tuple[str, str], first: str, resource: str, slopes: list[float]) -> None:
+        self.cause, self.first, self.resource, self.slopes = cause, first, resource, slopes
+        begin = f"{cause[1].replace('_', ' ').upper()} same as {short_id(cause[0])} ("
+        rates = format_rates(slopes, find_resource(resource).unit)
+        end = f"): {resource} {rates}" if slopes[0] else ")"
+        room = max(_MIN_NAME, WIDTH - len(begin) - len(end))
+        lines = [f"{begin}{shorten(first, room)}{end}"]
+        if len(slopes) > 1:
+            lines.append(f"  -v shows all {len(slopes)}")
+        super().__init__(replaced, tuple(((printable(line), "verdict"),) for line in lines))
+
+
+class FoldedFailures:
+    """The hook that folds them while pytest prints its sections; pytest counts all of them, and other plugins see all.
+
+    The first test of a cause keeps its block and its line. If several others follow, each section has one entry for
+    them. Under ``-v``, nothing is folded, because each test has its block.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.whole: list[Any] = []
+        config.pluginmanager.register(_WholeInside(self), "leakcheck-whole-failures")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+        """Fold before the reporter prints FAILURES, and unfold after its short summary."""
+        self.whole = terminalreporter.stats.get(_FAILED, [])
+        with _failures(terminalreporter, fold_failures(self.whole)):
+            return (yield)
+
+
+class _WholeInside:
+    """The hook that unfolds the failures while other plugins print, between the sections of pytest."""
+
+    def __init__(self, folded: FoldedFailures) -> None:
+        self._folded = folded
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+        with _failures(terminalreporter, self._folded.whole):
+            return (yield)
+
+
+@contextlib.contextmanager
+def _failures(reporter: pytest.TerminalReporter, shown: list[Any]) -> Iterator[None]:
+    """Let the reporter show these failures in place of those that it has, if any."""
+    before = reporter.stats.get(_FAILED)
+    if before:
+        reporter.stats[_FAILED] = shown
+    try:
+        yield
+    finally:
+        if before:
+            reporter.stats[_FAILED] = before
+
+
+def fold_failures(failed: Iterable[Any]) -> list[Any]:
+    """Return the reports of failed tests, with one in place of several that refer to the same block."""
+    groups: dict[Any, list[Any]] = {}
+    for report in failed:
+        same = report.longrepr if isinstance(report.longrepr, SameCauseReport) else None
+        groups.setdefault(same.cause if same is not None else id(report), []).append(report)
+    return [group[0] if len(group) == 1 else _fold(group) for group in groups.values()]
+
+
+def _fold(group: list[Any]) -> Any:
+    """Return a report for several tests, which is only printed."""
+    first, more = group[0], f"and {len(group) - 1} more"
+    folded = copy.copy(first)
+    file, line, name = first.location
+    folded.location, folded.sections = (file, line, f"{name} {more}"), []
+    same, slopes = first.longrepr, [slope for report in group for slope in report.longrepr.slopes]
+    folded.longrepr = SameCauseReport(same, same.cause, same.first, same.resource, slopes)
+    folded.longrepr.reprcrash = ReprFileLocation(file, line or 0, f"{more}: same cause as {same.first}")
+    return folded

@@ -7,14 +7,14 @@ that of a process that was started for one test. The keys from `PLAN` on are set
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_leakcheck.baseline.matching import KnownLeaks
+    from pytest_leakcheck.baseline.known_leaks import KnownLeaks
     from pytest_leakcheck.config.plan import Plan
     from pytest_leakcheck.config.scaling_marker import Sweep
     from pytest_leakcheck.config.settings import Settings
@@ -56,8 +56,6 @@ SWEEP: Final[pytest.StashKey[Sweep]] = pytest.StashKey()
 FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
 # Why the item has no verdict: a debugger is at work, or it does not use its fixture. Empty if it may have one.
 UNMEASURED: Final[pytest.StashKey[str]] = pytest.StashKey()
-# The `MeasuringFixture` of a test that runs once; set until its body ends.
-FIXTURE: Final[pytest.StashKey[Any]] = pytest.StashKey()
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
 # The process that measures the item. A process that the test forks must exit if it returns from the test to the plugin.
 ORIGIN: Final[pytest.StashKey[Origin]] = pytest.StashKey()

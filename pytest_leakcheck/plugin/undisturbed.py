@@ -1,6 +1,8 @@
-"""Conclude, send and write findings undisturbed by what a test has replaced, removed or limited, and never put back.
+"""Keep a test from disturbing the session: conclude, send and write findings whatever the test has done.
 
-Measuring itself does not use this module: a test that replaces what a counter reads with gets an inconclusive verdict.
+It may have replaced, removed or limited what that takes, filled the disk, closed descriptors or removed the file.
+Measuring itself is not protected: a test that replaces what a counter reads with gets an inconclusive verdict. An error
+of the measurement costs no more than the verdict on one test.
 """
 
 from __future__ import annotations
@@ -13,15 +15,30 @@ import io
 import json
 import os
 import os.path
-import pathlib
 import sys
+import traceback
 from collections.abc import Iterator
+from errno import ENOENT
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import _pytest
+import pluggy
+import pytest
+
+from pytest_leakcheck.attribution.call_paths import is_standard
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.judge.not_judged import measurement_failed
+from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.model import LeakcheckError, describe_error
+from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import room_for_files
 
+_OURS: Final = str(Path(__file__).parents[1])
+_PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest, pluggy, pytest) if module.__file__)
 # What concluding, encoding and writing call, directly or through the standard library.
 _OWNERS: Final[tuple[ModuleType | type, ...]] = (
     builtins,
@@ -30,7 +47,7 @@ _OWNERS: Final[tuple[ModuleType | type, ...]] = (
     io,
     json,
     dataclasses,
-    pathlib.Path,
+    Path,
     # Windows has no such module.
     *([importlib.import_module("resource")] if importlib.util.find_spec("resource") else []),
 )
@@ -90,3 +107,78 @@ def _keep_modules() -> None:
 
 
 _keep_modules()
+
+
+def why_failed(error: Exception) -> str:
+    """Describe an error of the measurement, with its innermost line in this package; raise any other error again.
+
+    Code of this package raised it, or called what did, and not by way of pytest. The cause may lie in the test, which
+    may have closed our descriptors. Wrong use (`LeakcheckError`) does not count.
+    """
+    if isinstance(error, Unavailable):
+        return str(error)
+    file, line = next((one for one in reversed(_places_of(error)) if one[0].startswith((_OURS, *_PYTEST))), ("", 0))
+    if isinstance(error, LeakcheckError) or not file.startswith(_OURS):
+        raise error
+    return f"the measurement failed: {describe_error(error)} ({Path(file).relative_to(_OURS)}:{line})"
+
+
+def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
+    """Return the result for a test whose measurement failed with this error; raise any other error again.
+
+    With `of_test`, an error that a function of the project raised counts as well, for example a gauge.
+    """
+    innermost, _line = _places_of(error)[-1]
+    if not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):
+        raise error
+    budget = next((one for one in plan.budgets if one.explicit), plan.budgets[0])
+    verdict = measurement_failed(budget.resource, why_failed(error), explicit=budget.explicit)
+    return Result(plan, Recording(plan.test, (), stopped="failed"), (verdict,), {})
+
+
+def _places_of(error: Exception) -> list[tuple[str, int]]:
+    """List the files and lines that an error passed through, the innermost last."""
+    return [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+
+
+class AppendedFile:
+    """A file that is opened for each text, so that it holds no descriptor that a test could close or take over.
+
+    A named pipe stays open, because its reader would take a close for the end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pipe: io.FileIO | None = None
+        self._unwritten = b""
+
+    def begin(self) -> None:
+        """Create the file or empty it, or raise `OSError`. Opening a pipe waits until a process reads from it."""
+        file = self.path.open("wb", buffering=0)
+        if self.path.is_fifo():
+            self._pipe = file
+        else:
+            file.close()
+
+    def write(self, text: str) -> None:
+        """Append a text. If that raises `OSError`, the next call begins with what is not written yet."""
+        # File names on a page may contain bytes that are not UTF-8. The error handler turns each into an escape.
+        self._unwritten += text.encode("utf-8", errors="backslashreplace")
+        if self._pipe is not None:
+            self._write_all(self._pipe)
+            return
+        if not self.path.exists():
+            # A new file would lack what was written before.
+            raise FileNotFoundError(ENOENT, "the file or its folder was removed while the tests ran")
+        with self.path.open("ab", buffering=0) as file:
+            self._write_all(file)
+
+    def close(self) -> None:
+        """Let the reader of a pipe see the end."""
+        if self._pipe is not None:
+            self._pipe.close()
+
+    def _write_all(self, file: io.FileIO) -> None:
+        # A full disk may take a part: only what it has taken is removed.
+        while self._unwritten:
+            self._unwritten = self._unwritten[file.write(self._unwritten) :]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from pytest_leakcheck.model.error_text import describe_error
+from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.resources import Kind
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.base import Unavailable

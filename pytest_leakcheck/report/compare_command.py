@@ -1,24 +1,25 @@
-"""Implement ``pytest-leakcheck compare OLD NEW``: what two JSON reports (``--leakcheck-json``) differ in."""
+"""Implement ``pytest-leakcheck compare OLD NEW``: what two JSON reports (``--leakcheck-json``) differ in, by cause."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.baseline.compare import Difference, compare, why_not_comparable
-from pytest_leakcheck.model.cause import format_tests
+from pytest_leakcheck.baseline.known_leaks import KnownLeak, KnownLeaks, Observed, baseline_of, find_fixed
+from pytest_leakcheck.model import WRONG_USE
 from pytest_leakcheck.model.culprit import short_id
-from pytest_leakcheck.model.exit_codes import WRONG_USE
+from pytest_leakcheck.model.finding import Finding, format_tests
 from pytest_leakcheck.model.resources import find_resource, known
 from pytest_leakcheck.model.units import format_rate
+from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.report.json_file import Report, ReportError, read
 
-# The exit status if a leak is new or has grown.
-_WORSE: Final = 1
+_WORST_FIRST: Final = ("new", "grown", "same", "fixed", "not measured")
 
 
 def add_parser(commands: Any) -> None:
@@ -34,21 +35,24 @@ def add_parser(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the differences and return the exit status: 2 if a file is not a report."""
+    """Print the differences; return 1 if a leak is new or has grown, 2 if a file is not a report."""
     old, new = _read(given.old), _read(given.new)
     if old is None or new is None:
         return WRONG_USE
-    if differs := why_not_comparable(old.findings, new.findings):
-        print(f"not the same conditions: {differs}")
+    before, now = (_facts(report.findings) for report in (old, new))
+    if differs := [
+        f"{name}: {before[name]} and {now[name]}" for name in before if now.get(name) != before[name] and now
+    ]:
+        print(f"not the same conditions: {'; '.join(differs)}")
     with ExitStack() as stack:
         for report in (old, new):
             stack.enter_context(known(report.resources))
-        differences = compare(old.findings, new.findings)
-        for one in differences:
-            print(printable(_line(one)))
+        differences = list(_compare(old.findings, new.findings))
+        for change, cause, was in sorted(differences, key=lambda one: (_WORST_FIRST.index(one[0]), one[1].finding)):
+            print(printable(_line(change, cause, was)))
     if not differences:
         print("no leaks in either report")
-    return _WORSE if any(one.change in ("new", "grown") for one in differences) else 0
+    return int(any(change in ("new", "grown") for change, _cause, _was in differences))
 
 
 def _read(path: Path) -> Report | None:
@@ -64,11 +68,43 @@ def _read(path: Path) -> Report | None:
     return report
 
 
-def _line(one: Difference) -> str:
-    cause, unit = one.cause, find_resource(one.cause.resource).unit
+def _compare(earlier: Sequence[Finding], later: Sequence[Finding]) -> Iterator[tuple[str, KnownLeak, float]]:
+    """Yield each change with its cause, and the rate in the earlier session, 0 if the cause is new.
+
+    A cause is fixed if each test that showed it was judged again, is ok, and would have shown it. The cause is that of
+    the earlier session if it is fixed or was not measured again.
+    """
+    before, now = baseline_of(earlier), baseline_of(later)
+    leaks, observed = KnownLeaks(before, ""), Observed()
+    matches = {finding.fingerprint: leaks.match(finding) for finding in later if finding.verdict.outcome in RED}
+    again = {}
+    for cause in now.known:
+        match = matches[cause.finding]
+        if match.leak is None:
+            yield "new", cause, 0.0
+        else:
+            again[match.leak.finding] = ("grown" if match.state == "grown" else "same", cause, match.leak.rate)
+    for finding in later:
+        observed.add_floors(finding, before)
+    gone = find_fixed(before, observed)
+    for leak in before.known:
+        yield again.get(leak.finding, ("fixed" if leak in gone else "not measured", leak, leak.rate))
+
+
+def _line(change: str, cause: KnownLeak, was: float) -> str:
+    unit = find_resource(cause.resource).unit
     rate = format_rate(cause.rate, unit)
-    if one.change == "grown":
-        rate = f"was {format_rate(one.was, unit)}, is {rate}"
+    if change == "grown":
+        rate = f"was {format_rate(was, unit)}, is {rate}"
     where = cause.owner or cause.site or "cause unknown"
-    tests = format_tests(cause.tests)
-    return f"{one.change:<12}  {short_id(cause.finding)}  {cause.resource} {rate}  {where}  {tests}"
+    return f"{change:<12}  {short_id(cause.finding)}  {cause.resource} {rate}  {where}  {format_tests(cause.tests)}"
+
+
+def _facts(findings: Sequence[Finding]) -> dict[str, str]:
+    """Return what two sessions must have in common, of the machine and the settings."""
+    if not findings:
+        return {}
+    environment = findings[0].recording.environment
+    resources = sorted({verdict.resource for finding in findings for verdict in finding.verdicts})
+    python = ".".join(environment.get("python", "").split(".")[:2])
+    return {"Python": python, "libc": environment.get("libc", ""), "resources": ", ".join(resources)}

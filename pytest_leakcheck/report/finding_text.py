@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal, TypeAlias
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
+from pytest_leakcheck.model.scaling_points import Point, Scaled, peaks_of
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report import culprit_text
-from pytest_leakcheck.report.glyphs import Row, printable, shorten, sparkline, truncate, under, with_kind
+from pytest_leakcheck.report.glyphs import LEVELS, Row, printable, shorten, sparkline, truncate, under, with_kind
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.model.culprit import Culprit, Site, Step, TestPhase, Where
+
 
 # How a part of a line is shown: the verdict, a label, the command to copy, a line of the program's source, or plain.
 Style: TypeAlias = Literal["verdict", "label", "command", "source", "plain"]
@@ -25,6 +31,21 @@ _TEXT_WIDTH: Final = WIDTH - 2 - _LABEL_WIDTH
 _MAX_HELD_KINDS: Final = 9
 # A limit that the process reaches after more iterations than this is not mentioned, because no run lasts that long.
 _MAX_ITERATIONS_TO_LIMIT: Final = 10_000_000
+_PHASE_NAMES: Final[dict[TestPhase, str]] = {"setup": "set-up", "call": "during the test", "teardown": "tear-down"}
+# A `Step.via` with one of these prefixes refers to an entry of a container, not to an attribute or a variable.
+_ENTRY_PREFIXES: Final = ("[", "key ", "element", "cache")
+# Precedes the note on a reference.
+ARROW: Final = "   <- "
+# A text of a row that begins with this is a line of source.
+SOURCE_INDENT: Final = "  "
+# A reference path with more steps than this is shown without its middle.
+_MAX_STEPS: Final = 8
+_MAX_CALLERS: Final = 2
+_MAX_BAR_WIDTH: Final = 24
+# Columns next to a bar for the amounts of the ranks (the processes or threads that run the test together).
+_MAX_RANKS_WIDTH: Final = 24
+# Almost any exponent fits three sizes, so the exponent of a law is shown only for more sizes than this.
+_TOO_FEW_SIZES: Final = 3
 
 
 def headline(finding: Finding, width: int = WIDTH) -> str:
@@ -39,9 +60,7 @@ def headline(finding: Finding, width: int = WIDTH) -> str:
     if stopped == "lost" or (stopped == "failed" and verdict.outcome == "inconclusive"):
         return truncate(verdict.reason, width)
     if finding.scaled is not None:
-        from pytest_leakcheck.report import scaling_text
-
-        return truncate(scaling_text.headline(finding), width)
+        return truncate(_headline_of_scaling(finding, finding.scaled), width)
     name = with_kind(verdict.resource, verdict.kind)
     if verdict.outcome in ("inconclusive", "unavailable"):
         return truncate(f"{name} {verdict.outcome}: {verdict.reason}", width)
@@ -50,7 +69,7 @@ def headline(finding: Finding, width: int = WIDTH) -> str:
         return truncate(f"{name} ok{note}", width)
     peak = f"peak +{format_amount(verdict.level, verdict.traits.unit)}" if verdict.peak else ""
     growth = f"{name} {peak or _format_growth(verdict)}{' unclosed' if verdict.outcome == 'unclosed' else ''}"
-    place, call = culprit_text.headline(finding.culprit) if finding.culprit is not None else ("", "")
+    place, call = headline_of_culprit(finding.culprit) if finding.culprit is not None else ("", "")
     if not place:
         place = _format_held(finding.held.get(verdict.resource, ()), width - len(growth) - 3)
     if not place:
@@ -105,8 +124,8 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
     for group, rows in groups_of(finding).items():
         for label, text in rows:
             if group == "path":
-                yield _line((_indent("") + label, "plain"), (text and culprit_text.ARROW + text, "verdict"))
-            elif group == "origin" and text.startswith(culprit_text.SOURCE_INDENT):
+                yield _line((_indent("") + label, "plain"), (text and ARROW + text, "verdict"))
+            elif group == "origin" and text.startswith(SOURCE_INDENT):
                 yield from _wrap(label, text, "source")
             else:
                 yield from _wrap(label, text, "verdict" if group == "verdict" else "plain")
@@ -125,18 +144,23 @@ def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]
     shortened to `width`.
     """
     verdict, culprit = finding.verdict, finding.culprit
+    settings: list[Row] = []
     groups: dict[str, Iterable[Row]] = {
         "verdict": [(verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind))],
         "series": _series_rows(finding),
         "held": _held_rows(finding),
     }
     if culprit is not None:
-        groups["origin"] = culprit_text.origin_rows(culprit, width)
-        groups["holder"] = culprit_text.holder_rows(culprit)
-        groups["path"] = culprit_text.references(culprit, width)
+        groups["origin"] = origin_rows(culprit, width)
+        groups["holder"] = holder_rows(culprit)
+        groups["path"] = references(culprit, width)
         groups["hint"] = [("hint", culprit.hint)] if culprit.hint else []
     groups["means"] = [("means", text)] if (text := consequence(finding)) else []
-    groups["settings"] = _setting_rows(finding)
+    groups["settings"] = settings
+    if finding.recording.collector == "off":
+        settings.append(("collector", "disabled by the program: cyclic garbage counts as retained"))
+    if reason := finding.reasons.get(verdict.resource):
+        settings.append(("budget", f"{finding.budgets[verdict.resource]}: {reason}"))
     groups["advice"] = _advice_rows(finding)
     groups["finding"] = [("finding", finding.fingerprint)]
     return {name: list(rows) for name, rows in groups.items()}
@@ -162,10 +186,8 @@ def _series_rows(finding: Finding) -> Iterator[Row]:
     shown = finding.verdicts if recording.stopped != "lost" and finding.scaled is None else ()
     # If the finding is not ok, its ok verdicts share one row: a failing one could otherwise be the last of a dozen.
     also_ok = {one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"}
-    if finding.scaled is not None:
-        from pytest_leakcheck.report import scaling_text
-
-        yield from scaling_text.rows(finding)
+    if finding.scaled is not None and finding.scaled.points:
+        yield from _scaling_rows(finding, finding.scaled)
     for one in shown:
         if one.resource not in also_ok:
             yield one.resource, with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one)
@@ -174,9 +196,8 @@ def _series_rows(finding: Finding) -> Iterator[Row]:
     grew = []
     for seen in finding.seen:
         unit = find_resource(seen.resource).unit
-        text = (
-            f"{seen.resource} {format_rate(seen.slope, unit)}, +{format_amount(seen.level, unit)} so far (not judged)"
-        )
+        rate, level = format_rate(seen.slope, unit), format_amount(seen.level, unit)
+        text = f"{seen.resource} {rate}, +{level} so far (not judged)"
         grew.append(with_kind(text, recording.kind(seen.resource)))
     yield from under("also growing", grew)
     phases = []
@@ -186,15 +207,6 @@ def _series_rows(finding: Finding) -> Iterator[Row]:
             text = f"{verdict.resource} {'+' if amount >= 0 else ''}{format_amount(amount, verdict.traits.unit)}"
             phases.append(f"{phase.label}: {with_kind(text, verdict.kind)}")
     yield from under("phases", phases)
-
-
-def _setting_rows(finding: Finding) -> Iterator[Row]:
-    """Yield whether the garbage collector was off, and the reason that was given for the budget."""
-    if finding.recording.collector == "off":
-        yield "collector", "disabled by the program: cyclic garbage counts as retained"
-    resource = finding.verdict.resource
-    if finding.reasons.get(resource):
-        yield "budget", f"{finding.budgets[resource]}: {finding.reasons[resource]}"
 
 
 def _advice_rows(finding: Finding) -> Iterator[Row]:
@@ -255,9 +267,8 @@ def floors_text(findings: Sequence[Finding]) -> str:
     # Resources with the same floor are listed together, because most exactly counted resources have the same one.
     names: dict[str, list[str]] = {}
     for (resource, one), verdict in weakest.items():
-        names.setdefault(floor_text(verdict, one), []).append(
-            with_kind(resource.removeprefix(GAUGE_PREFIX), verdict.kind)
-        )
+        name = with_kind(resource.removeprefix(GAUGE_PREFIX), verdict.kind)
+        names.setdefault(floor_text(verdict, one), []).append(name)
     return "; ".join(f"{', '.join(resources)} {floor}" for floor, resources in names.items())
 
 
@@ -282,7 +293,7 @@ def per(finding: Finding) -> str:
     """Return what the slopes and floors of a finding are divided by: ``iter``, or one unit of its axis."""
     if finding.scaled is None:
         return "iter"
-    from pytest_leakcheck.config.bounds import singular
+    from pytest_leakcheck.config.scaling_marker import singular
 
     return singular(finding.scaled.axis)
 
@@ -298,7 +309,12 @@ def _held_rows(finding: Finding) -> Iterator[Row]:
             room = _TEXT_WIDTH - len(count) - len(note)
             # A long note is wrapped to the next line, so the path may fill its own line.
             room = room if room > _TEXT_WIDTH // 2 else _TEXT_WIDTH - len(count)
-            texts.append(count + _shorten_path(one.what, room) + note)
+            what = one.what
+            if what.startswith("/") and len(what) > room:
+                # Of a path, the end is kept; of any other text, both ends.
+                tail = what[-(room - 1) :]
+                what = "…" + tail[max(0, tail.find("/")) :]
+            texts.append(count + shorten(what, room) + note)
         if len(group) > _MAX_HELD_KINDS:
             texts.append(f"and {len(group) - _MAX_HELD_KINDS} more kinds")
     yield from under("released" if finding.verdict.outcome == "unclosed" else "remaining", texts)
@@ -311,16 +327,6 @@ def _format_span(finding: Finding, resource: str) -> str:
     if series is None or not leaks or not find_resource(resource).handles:
         return ""
     return f" from {format_count(series.iterations, 'iteration')}"
-
-
-def _shorten_path(what: str, width: int) -> str:
-    """Shorten a text to `width`: keep the end of a path, and both ends of any other text."""
-    if len(what) <= width:
-        return what
-    if what.startswith("/"):
-        tail = what[-(width - 1) :]
-        return "…" + (tail[tail.index("/") :] if "/" in tail else tail)
-    return shorten(what, width)
 
 
 def consequence(finding: Finding) -> str:
@@ -343,3 +349,248 @@ def consequence(finding: Finding) -> str:
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
     when = f"this process reaches its limit of {shown}{resource.limit} after ≈ {at:,.0f} iterations"
     return with_kind(f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when, verdict.kind)
+
+
+def origin_rows(culprit: Culprit, width: int) -> Iterator[Row]:
+    """Yield the rows on where the resource is created and stored, and where it ran out."""
+    yield from _made_rows(culprit, width)
+    if culprit.native:
+        yield "in C", " → ".join(reversed(culprit.native))
+    for label, site in (("kept", culprit.kept), ("ran out", culprit.ran_out)):
+        if site is not None:
+            yield label, _format_site(site)
+    if culprit.cycle:
+        yield "cycle", f"released only by the garbage collector: {cycle_text(culprit)}"
+
+
+def holder_rows(culprit: Culprit) -> Iterator[Row]:
+    """Yield a row with the name of the owner, or why it is unknown."""
+    if culprit.owner is not None:
+        # Never shortened: readers search the source for this name.
+        yield "held by", culprit.owner.name or culprit.owner.root
+    elif "owner" in culprit.unresolved and culprit.unresolved["owner"] != culprit.unresolved.get("site"):
+        yield "held by", f"not resolved: {culprit.unresolved['owner']}"
+
+
+def headline_of_culprit(culprit: Culprit) -> tuple[str, str]:
+    """Return the line to change as ``file:line``, and what it calls, or else the function that contains the line.
+
+    If the line is unknown, the first text names the owner, and the second is empty. Without an owner, both are empty.
+    """
+    site, owner = culprit.site, culprit.owner
+    if site is None:
+        return (f"held by {owner.name or owner.root}" if owner is not None else ""), ""
+    file = PurePath(site.file)
+    # Any package has a file of this name.
+    name = "/".join(file.parts[-2:]) if file.name == "__init__.py" else file.name
+    return f"{name}:{site.line}", site.call or _format_function(site)
+
+
+def place(site: Site) -> str:
+    """Return ``file:line``: relative to the current folder, or with the parent folder if the file is elsewhere."""
+    file = PurePath(site.file)
+    try:
+        shown = file.relative_to(Path.cwd())
+    except (ValueError, OSError):
+        shown = PurePath(*file.parts[-2:])
+    return f"{shown}:{site.line}"
+
+
+def cycle_text(culprit: Culprit) -> str:
+    """Format the types in a reference cycle; of more than two, the first is repeated at the end."""
+    cycle = culprit.cycle
+    if len(cycle) == 1:
+        return f"{cycle[0]} refers to itself"
+    return " ↔ ".join(cycle) if len(cycle) == 2 else " → ".join((*cycle, cycle[0]))
+
+
+def _format_site(site: Site) -> str:
+    return f"{place(site)} in {_format_function(site)}"
+
+
+def _format_function(site: Site) -> str:
+    return site.function if site.function.startswith("<") else f"{site.function}()"
+
+
+def _made_rows(culprit: Culprit, width: int) -> Iterator[Row]:
+    """Yield the line that creates the resource, or else the reason and, for a peak, the line with the largest share."""
+    where, share = culprit.where, culprit.share
+    verb = "highest at" if culprit.at_peak else culprit.traits.verb
+    if "site" in culprit.unresolved and (where is None or culprit.companion):
+        yield verb, f"not resolved: {culprit.unresolved['site']}"
+    if where is not None:
+        if culprit.companion:
+            companion = find_resource(culprit.companion)
+            yield "", f"about as many {companion.plural} remain as {culprit.traits.plural}:"
+            verb = companion.verb
+        yield from _site_rows(where, culprit.source, verb, width)
+    elif share is not None:
+        yield from _site_rows(share.where, share.source, "largest", width)
+        size, total = (format_amount(one, "bytes") for one in (share.size, share.total))
+        yield "", f"Python allocated {size} of {total} there; the rest is not resolved"
+
+
+def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[Row]:
+    # Imported only here: sessions without a leak do not need it.
+    from pytest_leakcheck.attribution.call_paths import is_standard
+
+    yield verb, shorten(_format_site(where.site), width)
+    if source:
+        yield "", SOURCE_INDENT + shorten(source, width - 2)
+    at = where.path.index(where.site)
+    # The innermost line outside the standard library comes first, because the standard library is rarely at fault.
+    library = next((one for one in reversed(where.path) if not is_standard(one.file)), where.site)
+    for inner in dict.fromkeys((library, where.made_in)):
+        if inner != where.site:
+            yield "", shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width)
+    for caller in where.path[:at][::-1][:_MAX_CALLERS]:
+        yield "", shorten(f"called from {_format_site(caller)}", width)
+    if where.process:
+        yield "", f"in {where.process}"
+    if where.fixture:
+        # A path may contain the frame that runs the fixture without the one that tells the phase.
+        phase = f"{_PHASE_NAMES[where.phase]}, " if where.phase else ""
+        yield "", f"in fixture {where.fixture}, {phase}not in the test function itself"
+    elif where.phase in ("setup", "teardown"):
+        yield "", f"in {_PHASE_NAMES[where.phase]}, not in the test function itself"
+
+
+def references(culprit: Culprit, width: int) -> Iterator[Row]:
+    """Yield the lines of the path from the root of the owner to the retained object; nothing if it is unknown.
+
+    The second text is a note on the reference to the growing container; there is room for it and for `ARROW`.
+    """
+    owner = culprit.owner
+    if owner is None or not owner.steps:
+        return
+    # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the rest is shown.
+    _count, times, kind = owner.holds.partition(" × ")
+    targets = [*(step.holder for step in owner.steps[1:]), kind if times else owner.holds]
+    yield shorten(owner.root, width), ""
+    grows = f"grows by {owner.gained:.1f}/iter" if owner.gained else "keeps it"
+    count, half = len(owner.steps), _MAX_STEPS // 2
+    shown = [*range(half), *range(count - half, count)] if count > _MAX_STEPS else range(count)
+    for depth, at in enumerate(shown):
+        if at > depth == half:
+            yield f"{'  ' * depth}… {count - _MAX_STEPS} more references", ""
+        note = grows if _is_marked(*owner.steps[at : at + 2], first=at == 0) else ""
+        line, room = f"{'  ' * depth}└ {owner.steps[at].via} → ", width - (len(ARROW + note) if note else 0)
+        yield shorten(line + truncate(targets[at], room - len(line)), room), note
+
+
+def _is_marked(step: Step, following: Step | None = None, *, first: bool) -> bool:
+    """Return whether to mark a reference: the suspect one, or, if that is an entry, the one to its container."""
+    if following is not None and following.suspect and following.via.startswith(_ENTRY_PREFIXES):
+        return True
+    return step.suspect and (first or not step.via.startswith(_ENTRY_PREFIXES))
+
+
+def junit_properties(finding: Finding) -> list[tuple[str, str]]:
+    """Return names and values of the properties.
+
+    A green test has one, so that the file of a large suite stays small: ``leakcheck.floor``, the growth that would have
+    been caught, or ``leakcheck`` if there is none. Another test has ``leakcheck.<resource>`` for each verdict that is
+    not green, ``leakcheck.finding`` (its fingerprint, as in the JSON report), and where they are known
+    ``leakcheck.site`` and ``leakcheck.known`` (the entry in the file of known leaks).
+    """
+    if finding.colour == "green":
+        # pytest keeps the properties of all tests, and most tests have the same floors.
+        floors = sys.intern(floors_text([finding]))
+        return [("leakcheck.floor", floors)] if floors else [("leakcheck", "ok")]
+    found = []
+    for verdict in finding.verdicts:
+        if verdict.colour != "green":
+            slope = f"{verdict.slope:g}/{per(finding)}" if verdict.slope else ""
+            growth = verdict.law.order if verdict.law else slope
+            found.append((f"leakcheck.{verdict.resource}", f"{verdict.outcome} {growth}".strip()))
+    found.append(("leakcheck.finding", finding.fingerprint))
+    if finding.site is not None:
+        found.append(("leakcheck.site", place(finding.site)))
+    return [*found, ("leakcheck.known", finding.known)] if finding.known else found
+
+
+def _headline_of_scaling(finding: Finding, scaled: Scaled) -> str:
+    verdict = finding.verdict
+    name = with_kind(verdict.resource.removeprefix(GAUGE_PREFIX), verdict.kind)
+    if verdict.outcome == "over_budget":
+        return f"{name} {verdict.reason}"
+    if verdict.outcome != "ok":
+        return f"{name} {verdict.outcome}: {verdict.reason}"
+    sizes = f"{scaled.axis} {scaled.sizes[0]}…{scaled.sizes[-1]}"
+    return f"{name} ok over {sizes} (budget {finding.budgets[verdict.resource]})"
+
+
+def _scaling_rows(finding: Finding, scaled: Scaled) -> Iterator[Row]:
+    """Yield the chart, the law and the phases of a test that was run over an axis (an argument with growing sizes)."""
+    shown: set[str] = set()
+    for verdict in finding.verdicts:
+        law = verdict.law
+        if law is not None and verdict.resource not in shown:
+            shown.add(verdict.resource)
+            yield from _chart_rows(scaled, verdict)
+            if law.exponent is not None:
+                text = f"{law.order}: +{format_amount(law.slope, verdict.traits.unit)} per {per(finding)}"
+                if law.exponents is not None and len(scaled.points) > _TOO_FEW_SIZES:
+                    text += ", exponent {:.2f} ({:.2f} to {:.2f})".format(law.exponent, *law.exponents)
+                yield "law", with_kind(text, verdict.kind)
+        if verdict is not finding.verdict and verdict.reason:
+            yield "", f"{verdict.outcome.replace('_', ' ')}: {with_kind(verdict.reason, verdict.kind)}"
+    yield from _phase_rows(scaled)
+    yield "measured", _describe_method(scaled, shown)
+
+
+def _chart_rows(scaled: Scaled, verdict: Verdict) -> Iterator[Row]:
+    """Yield a row with a bar per size, and the amounts of the ranks or of the child processes."""
+    peaks = scaled.peaks(verdict.resource, "total")
+    texts = [format_amount(peak, verdict.traits.unit) for peak in peaks]
+    wide, long = max(map(len, texts)), max(len(str(size)) for size in scaled.sizes)
+    kind = "" if verdict.kind == "measured" else f"  {verdict.kind}"
+    lines = []
+    for point, peak, text in zip(scaled.points, peaks, texts, strict=True):
+        bar = LEVELS[-1] * round(_MAX_BAR_WIDTH * peak / max(*peaks, 1)) or LEVELS[0]
+        parts = _format_parts(point, verdict.resource)
+        lines.append("  ".join(filter(None, (f"{point.size:>{long}}", f"{text:>{wide}}", bar, parts))) + kind)
+    yield from under(verdict.resource.removeprefix(GAUGE_PREFIX), lines)
+
+
+def _format_parts(point: Point, resource: str) -> str:
+    unit = find_resource(resource).unit
+    ranks = [peak for recording in point.recordings for peak in peaks_of(recording, resource)]
+    if len(ranks) > 1:
+        low, high = format_amount(min(ranks), unit), format_amount(max(ranks), unit)
+        each = f"{low} to {high} each" if low != high else f"{low} each"
+        text = " + ".join(format_amount(peak, unit) for peak in ranks)
+        return text if len(text) <= _MAX_RANKS_WIDTH else each
+    return f"{format_amount(point.children, unit)} of it in children" if resource == RESIDENT and point.children else ""
+
+
+def _phase_rows(scaled: Scaled) -> Iterator[Row]:
+    """Yield the phases (parts of the test) at the largest size, as read in the rank with the highest peak."""
+    recording = max(scaled.points[-1].recordings, key=lambda one: max(one.peaks.values(), default=0))
+    lines = []
+    for phase in recording.phases:
+        amounts = ", ".join(
+            with_kind(f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name))
+            for name, peak in phase.amounts.items()
+        )
+        highest = f" (highest of {phase.count})" if phase.count > 1 else ""
+        # Phases have no amounts for gauges (counters that the test defines), so a phase may have no amounts at all.
+        lines += [f"{phase.label}: {amounts}{highest}"] if amounts else []
+    yield from under("phases", lines)
+
+
+def _describe_method(scaled: Scaled, resources: set[str]) -> str:
+    where = {
+        "": "a fresh process per size",
+        "thread": "a fresh process per size, its ranks as threads",
+        "process": "a fresh process per rank",
+        "gloo": "a fresh process per rank, joined over gloo by torch's launcher",
+    }[scaled.engine]
+    parts = [f"the test's body, in {where}"]
+    if RESIDENT in resources:
+        ranks = scaled.engine not in ("", "thread")
+        children = "child processes of ranks not included" if ranks else "child processes read from outside"
+        parts.append(f"memory read between calls and from the kernel's high-water mark, {children}")
+    if resources - {RESIDENT}:
+        parts.append("counters are read at each call and return, not within a C call")
+    return "; ".join(parts)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
-from pytest_leakcheck.model.cause import Cause, format_tests
 from pytest_leakcheck.model.culprit import short_file, short_id
+from pytest_leakcheck.model.finding import Cause, format_tests
 
 # GitHub shows this many annotations of a step.
 _MOST_ANNOTATIONS: Final = 10

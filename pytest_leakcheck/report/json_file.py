@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The functions themselves: a test may replace those of the module.
 from json import dumps, loads
@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from pytest_leakcheck.model import LeakcheckError
-from pytest_leakcheck.model.cause import Cause
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Cause, Finding
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, Resource
-from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_count
 
 T = TypeVar("T")
@@ -27,6 +25,37 @@ T = TypeVar("T")
 _START: Final = re.compile(r'\s*\{\s*"schema"\s*:\s*(\d+)\s*,\s*"(?:resources|findings)"')
 _LAST: Final = '{"session"'
 _ADVICE: Final = "write a new report: pytest --leakcheck --leakcheck-json=FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a report says of a session, beside its findings.
+
+    Attributes:
+        headline: The line that accounts for all tests.
+        notes: The other lines of the summary that belong to no finding.
+        command: The command line, without secrets.
+        host: The name of the machine.
+        commit: The commit that is checked out; empty if it is unknown.
+        seconds: How long the session took.
+        versions: Versions that the figures depend on, by name.
+        rerun: The command that measures a test again, without its node id.
+        more_time: The option that allows the search for a cause more time.
+        source: Whether pages show lines of source.
+    """
+
+    SPARSE: ClassVar = True
+
+    headline: str = ""
+    notes: tuple[str, ...] = ()
+    command: str = ""
+    host: str = ""
+    commit: str = ""
+    seconds: float = 0.0
+    versions: Mapping[str, str] = field(default_factory=dict)
+    rerun: str = "pytest --leakcheck"
+    more_time: str = ""
+    source: bool = True
 
 
 @dataclass(frozen=True, slots=True)

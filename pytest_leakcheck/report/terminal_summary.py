@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pytest_leakcheck.model.cause import format_tests
 from pytest_leakcheck.model.culprit import short_id
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Finding, format_tests
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
 from pytest_leakcheck.model.verdict import WORST_FIRST
@@ -29,13 +28,10 @@ class Tally:
     """What the section says of all tests together, without their findings.
 
     Attributes:
-        worst: The worst outcome of each judged test, over all its loops and blocks, or `NOT_REPEATABLE` if it passed at
-            first and failed in a later iteration.
+        worst: The worst outcome of each judged test, over all its loops and blocks, or `NOT_REPEATABLE`.
         causes: The fingerprints of the red findings and of known leaks, by outcome.
         not_judged: Why each other test is not judged, in a few words; empty if it failed or was skipped by itself.
         out_of_time: How many tests are not judged on all resources, because their time was over.
-        seconds: How long repeating the tests took.
-        unavailable: The counters that could not be read, with the reason.
     """
 
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
@@ -76,42 +72,48 @@ class Tally:
     def tests(self) -> int:
         return len(self.worst) + len(self.without_finding)
 
+    def headline(self, seconds: float) -> str:
+        """Return a line that accounts for all tests, in a session that took some `seconds`; empty if none has run."""
+        if not self.tests:
+            return ""
+        counts = Counter(self.worst.values())
+        parts = []
+        for outcome in (one for one in ("ok", *_ORDER[:-1]) if counts[one]):
+            count, causes = counts[outcome], len(self.causes.get(outcome, ()))
+            words = outcome.replace("_", " ") if outcome != NOT_REPEATABLE or count > 1 else "does not repeat"
+            parts.append(f"{count:,} {words}" + (f" ({format_count(causes, 'cause')})" if 0 < causes < count else ""))
+        if without := self.without_finding:
+            counted = Counter(reason or _BY_ITSELF for reason in without)
+            # By number, then by name: xdist workers report in any order.
+            reasons = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+            parts.append(
+                f"{len(without):,} not judged ({', '.join(f'{count:,} {reason}' for reason, count in reasons)})"
+            )
+        if self.worst:
+            # With xdist workers the sum covers all of them and can exceed the wall time.
+            parts.append(f"repeating took {self.seconds:.1f} s{'' if self.seconds <= seconds else ' in all workers'}")
+        return f"{format_count(self.tests, 'test')}: " + " · ".join(parts)
 
-def first_line(tally: Tally, seconds: float) -> str:
-    """Return a line that accounts for all tests: their outcomes, and the time that repeating them took.
+    @property
+    def nothing_judged(self) -> str:
+        """A line that states that no test was judged, and what to do; empty if one was, or if none has run."""
+        if self.worst or not self.tests:
+            return ""
+        if not all(self.without_finding):
+            return "leakcheck: nothing was judged"
+        what = f"0 of {self.tests:,} tests carry a budget, nothing was judged"
+        return f"leakcheck: {what}: mark tests, or use --leakcheck-scope=all"
 
-    `seconds` is how long the session took.
-    """
-    counts = Counter(tally.worst.values())
-    parts = []
-    for outcome in (one for one in ("ok", *_ORDER[:-1]) if counts[one]):
-        count, causes = counts[outcome], len(tally.causes.get(outcome, ()))
-        words = outcome.replace("_", " ") if outcome != NOT_REPEATABLE or count > 1 else "does not repeat"
-        parts.append(f"{count:,} {words}" + (f" ({format_count(causes, 'cause')})" if 0 < causes < count else ""))
-    if without := tally.without_finding:
-        counted = Counter(reason or _BY_ITSELF for reason in without)
-        # By number, then by name: xdist workers report in any order.
-        reasons = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
-        parts.append(f"{len(without):,} not judged ({', '.join(f'{count:,} {reason}' for reason, count in reasons)})")
-    if tally.worst:
-        # With xdist workers the sum covers all of them and can exceed the wall time.
-        parts.append(f"repeating took {tally.seconds:.1f} s{'' if tally.seconds <= seconds else ' in all workers'}")
-    return f"{format_count(tally.tests, 'test')}: " + " · ".join(parts)
+    @property
+    def memory_not_judged(self) -> str:
+        """In how many tests the time did not suffice to judge memory; empty if it did in all."""
+        tests = f"{self.out_of_time:,} of {len(self.worst):,} tests"
+        return f"memory not judged in {tests}, for lack of time: --leakcheck-max-time" if self.out_of_time else ""
 
-
-def unmeasured_lines(reasons: Iterable[str]) -> tuple[str, ...]:
-    """Return a line for each reason why tests that asked for a verdict have none."""
-    return tuple(f"leakcheck: {count} not measured: {reason}" for reason, count in Counter(reasons).items())
-
-
-def nothing_judged(tally: Tally) -> str:
-    """Return a line that states that no test was judged, and what to do; empty if one was, or if none has run."""
-    if tally.worst or not tally.tests:
-        return ""
-    if not all(tally.without_finding):
-        return "leakcheck: nothing was judged"
-    what = f"0 of {tally.tests:,} tests carry a budget, nothing was judged"
-    return f"leakcheck: {what}: mark tests, or use --leakcheck-scope=all"
+    @property
+    def not_read(self) -> list[str]:
+        """A line for each resource that cannot be read here."""
+        return [f"not read here: {name} ({reason})" for name, reason in self.unavailable.items()]
 
 
 def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Iterator[tuple[str, str]]:
@@ -129,7 +131,7 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Ite
             groups.setdefault(finding.known or finding.fingerprint, []).append(finding)
     for group in groups.values():
         yield from _group_lines(group)
-    if line := memory_not_judged(tally):
+    if line := tally.memory_not_judged:
         yield "yellow", line
     green = [finding for finding in findings if finding.colour == "green"]
     for line in _sensitivity_lines(green) if wanted == "sensitivity" else ():
@@ -138,7 +140,7 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Ite
         yield "green", shorten(f"ok  {finding.test}", WIDTH)
         for line in green_lines(finding):
             yield from _wrap_dim(line)
-    for line in not_read_lines(tally):
+    for line in tally.not_read:
         yield from _wrap_dim(line)
 
 
@@ -165,17 +167,6 @@ def _group_lines(group: Sequence[Finding]) -> Iterator[tuple[str, str]]:
             yield from _wrap_dim(f"third-party, {first.third_party}")
 
 
-def memory_not_judged(tally: Tally) -> str:
-    """State in how many tests the time did not suffice to judge memory; empty if it did in all."""
-    tests = f"{tally.out_of_time:,} of {len(tally.worst):,} tests"
-    return f"memory not judged in {tests}, for lack of time: --leakcheck-max-time" if tally.out_of_time else ""
-
-
-def not_read_lines(tally: Tally) -> Iterator[str]:
-    """Yield a line for each resource that cannot be read here."""
-    yield from (f"not read here: {name} ({reason})" for name, reason in tally.unavailable.items())
-
-
 def _format_rates(group: Sequence[Finding]) -> str:
     """Return the lowest and the highest rate of findings with one cause; empty if they are equal, or no rates."""
     if any(one.scaled is not None or one.verdict.outcome not in ("leak", "unclosed") for one in group):
@@ -185,9 +176,9 @@ def _format_rates(group: Sequence[Finding]) -> str:
     return f" ({rates})" if " to " in rates else ""
 
 
-def fold(line: str) -> str:
+def fold(line: str) -> list[str]:
     """Break a line that is longer than the report is wide; the next ones are indented."""
-    return "\n".join(textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False))
+    return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def _wrap_dim(text: str) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from pytest_leakcheck.config.ceiling import Ceiling
+from pytest_leakcheck.config.budget import Ceiling
 from pytest_leakcheck.model.resources import Exhausts, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.base import Unavailable

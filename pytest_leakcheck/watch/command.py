@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
-from pytest_leakcheck.model.exit_codes import CANNOT, WRONG_USE
+from pytest_leakcheck.model import CANNOT, WRONG_USE
 from pytest_leakcheck.runner.processes.end_tree import end_tree
 from pytest_leakcheck.runner.processes.supervisor import Board
 from pytest_leakcheck.watch.follower import Following

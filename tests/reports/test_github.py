@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from projects import Project
-from pytest_leakcheck.model.cause import Cause
 from pytest_leakcheck.model.culprit import Site
+from pytest_leakcheck.model.finding import Cause
 from pytest_leakcheck.report.github import annotate, summary_table
 from variants import variants
 

@@ -11,8 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pages import full_page
-from pytest_leakcheck.report.html.charts import WIDTH, lay_out
-from pytest_leakcheck.report.html.render import render, render_svg, write_page
+from pytest_leakcheck.report.html.render import WIDTH, lay_out, render, render_svg, write_page
 from pytest_leakcheck.report.html.view_model import Card, Chart, Curve, Entry, Page, Section
 
 

@@ -161,8 +161,8 @@ OTHER_MEANINGS = {
     ("plugin/isolation/metered_run.py", "thread"),
     ("plugin/progress_line.py", "fd"),
     ("plugin/scaling/scaled_item.py", "thread"),
-    ("report/scaling_text.py", "process"),
-    ("report/scaling_text.py", "thread"),
+    ("report/finding_text.py", "process"),
+    ("report/finding_text.py", "thread"),
     ("runner/environment.py", "vram"),
 }
 

@@ -10,7 +10,7 @@ import pytest_leakcheck
 from pytest_leakcheck.measurement import measure
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.plugin.errors import LeakError
+from pytest_leakcheck.plugin.inert import LeakError
 from pytest_leakcheck.runner.settling import Settling
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")

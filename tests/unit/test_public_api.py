@@ -11,7 +11,7 @@ import pytest
 
 import pytest_leakcheck
 from pytest_leakcheck.config.settings import OPTIONS
-from pytest_leakcheck.model import exit_codes
+from pytest_leakcheck.model import CANNOT, INTERRUPTED, WRONG_USE
 from pytest_leakcheck.plugin import MARKERS
 
 NAMES = [
@@ -128,7 +128,7 @@ def test_the_options_are_these() -> None:
 
 
 def test_the_exit_codes_are_these() -> None:
-    assert (exit_codes.WRONG_USE, exit_codes.CANNOT, exit_codes.INTERRUPTED) == (2, 3, 130)
+    assert (WRONG_USE, CANNOT, INTERRUPTED) == (2, 3, 130)
 
 
 def test_the_entry_points_are_these() -> None:

@@ -24,10 +24,9 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck.model.decoding import decode
-from pytest_leakcheck.plugin.appended_file import AppendedFile
 from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
 from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, PROCESS, SIZE
-from pytest_leakcheck.plugin.undisturbed import undisturbed_writing
+from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.processes import supervisor

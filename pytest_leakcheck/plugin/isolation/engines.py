@@ -24,10 +24,11 @@ from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.scaling_points import Sizing
-from pytest_leakcheck.plugin import timeout, xdist
+from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
 from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_lines
-from pytest_leakcheck.plugin.rerun_command import plain_node_id
+from pytest_leakcheck.plugin.item_reports import plain_node_id
+from pytest_leakcheck.plugin.other_plugins import has_timeout
 from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.base import Unavailable
@@ -89,7 +90,7 @@ class Subprocess:
             if line is not None:
                 line.look(str(self.iteration or "") if sizing is None else "")
 
-        if timeout.is_loaded(item):
+        if has_timeout(item):
             # Stop the timer of this process. The child process has its own, which starts with the test.
             item.ihook.pytest_timeout_cancel_timer(item=item)
         shared = item.config.stash.get(xdist.SESSION_FOLDER, None)

@@ -17,22 +17,21 @@ from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import conclude
 from pytest_leakcheck.judge.not_judged import process_interrupted, process_lost, unavailable
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin import replay
-from pytest_leakcheck.plugin.allure_results import AllureResults
-from pytest_leakcheck.plugin.chosen_tests import STOPPED
-from pytest_leakcheck.plugin.harness_errors import unmeasured
+from pytest_leakcheck.plugin.collection import STOPPED
 from pytest_leakcheck.plugin.isolation.engines import WORLDS, Subprocess
 from pytest_leakcheck.plugin.isolation.lost_process import Loss, explain_loss
 from pytest_leakcheck.plugin.item_reports import make_report, report_findings, reports_of, warn
+from pytest_leakcheck.plugin.other_plugins import AllureResults
 from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
+from pytest_leakcheck.plugin.undisturbed import unmeasured
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.report import junit
+from pytest_leakcheck.report.finding_text import junit_properties
 from pytest_leakcheck.runner.environment import describe_environment
 
 
@@ -134,5 +133,5 @@ class IsolatedItem(ItemElsewhere):
             verdicts = unmeasured(plan, error).verdicts
         finding = self._conclude(verdicts)
         item.stash[PLAN], item.stash[FINDINGS] = plan, [finding]
-        item.user_properties += junit.properties(finding)
+        item.user_properties += junit_properties(finding)
         return []

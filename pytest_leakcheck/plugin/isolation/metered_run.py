@@ -13,8 +13,7 @@ import pytest
 
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.scaling_points import EXACT, Sizing
-from pytest_leakcheck.plugin.gloo_alone import join_process_group
-from pytest_leakcheck.plugin.inert_fixture import Leakcheck
+from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages
 from pytest_leakcheck.plugin.stash import METER
 from pytest_leakcheck.runner.environment import describe_environment

@@ -16,15 +16,14 @@ import pytest
 
 from pytest_leakcheck.attribution.tracing.peak_composition import add_children
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.markers import SCALING, effort_of
+from pytest_leakcheck.config.plan import effort_of
 from pytest_leakcheck.config.scaling_marker import Aim, read_sweep
-from pytest_leakcheck.config.settings import Settings
+from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.judge.conclude_finding import conclude_sizes
 from pytest_leakcheck.judge.judge_peak import judge_peak
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.judge.not_judged import sizes_interrupted, unavailable
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding
@@ -33,14 +32,14 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.model.scaling_points import NOT_READ, Point, Scaled, Sizing
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.harness_errors import why_failed
 from pytest_leakcheck.plugin.isolation.engines import WORLD_GROUP, Subprocess
 from pytest_leakcheck.plugin.isolation.item_elsewhere import ItemElsewhere
 from pytest_leakcheck.plugin.isolation.lost_process import explain_loss
 from pytest_leakcheck.plugin.isolation.messages import Answer
 from pytest_leakcheck.plugin.item_reports import make_report, reports_of, warn
 from pytest_leakcheck.plugin.stash import SWEEP
-from pytest_leakcheck.report import junit
+from pytest_leakcheck.plugin.undisturbed import why_failed
+from pytest_leakcheck.report.finding_text import junit_properties
 
 # Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
 _MAX_QUICK_SECONDS: Final = 12.0
@@ -99,7 +98,7 @@ class ScaledItem(ItemElsewhere):
         for one in last:
             if one.when == "teardown":
                 # The report from which JUnit's XML takes the properties of a test.
-                one.user_properties += junit.properties(finding)
+                one.user_properties += junit_properties(finding)
         return [make_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
 
     def _judge(self) -> list[Verdict]:

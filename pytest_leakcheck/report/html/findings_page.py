@@ -1,32 +1,43 @@
-"""Convert the report of a session (``--leakcheck-json``) to a `Page`: causes, a table of tests, and green tests."""
+"""Convert the report of a session (``--leakcheck-json``) to a `Page`: a card for each cause, and a table of tests."""
 
 from __future__ import annotations
 
+import linecache
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path, PurePath
 from typing import Final
 
-from pytest_leakcheck.model.cause import Causes, key_of_cause
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.finding import Cause, Causes, Finding, key_of_cause
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, known
-from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.units import format_count, format_rate
-from pytest_leakcheck.model.verdict import WORST_FIRST, Verdict
-from pytest_leakcheck.report.finding_text import green_lines
-from pytest_leakcheck.report.glyphs import Row
-from pytest_leakcheck.report.html.finding_card import TONES, card_of_cause
-from pytest_leakcheck.report.html.view_model import Card, Cell, Entry, Page, Section, Tone
-from pytest_leakcheck.report.json_file import Report
-from pytest_leakcheck.report.terminal_summary import Tally, first_line, memory_not_judged, not_read_lines
+from pytest_leakcheck.model.verdict import WORST_FIRST, Colour, Verdict
+from pytest_leakcheck.report.finding_text import consequence, floor_text, green_lines, groups_of, headline, per
+from pytest_leakcheck.report.glyphs import Row, in_quotes
+from pytest_leakcheck.report.html.view_model import XY, Card, Cell, Chart, Curve, Entry, Page, Part, Section, Tone
+from pytest_leakcheck.report.json_file import Report, Session
+from pytest_leakcheck.report.terminal_summary import Tally
 
 # Cards with charts: a browser takes a millisecond for each. The others have their readings in the text.
 _MAX_CHARTED: Final = 200
 # A longer table is folded.
 _MAX_ROWS: Final = 20
-_COMMIT_DIGITS: Final = 12
 # What the environment of a recording has that is the same for all tests.
 _VERSIONS: Final = ("python", "system", "libc", DEVICE_MEMORY)
+TONES: Final[Mapping[Colour | None, Tone]] = {"green": "good", "yellow": "unsure", "red": "bad"}
+# Columns of the heading, and of a line of a report, which a narrow page wraps.
+_HEADING_WIDTH: Final = 120
+_TEXT_WIDTH: Final = 160
+# Lines of source before and after the marked one, and their width.
+_AROUND: Final = 3
+_MAX_CHARACTERS: Final = 160
+# Charts of one card: of the verdicts that are not green, the worst first.
+_MAX_CHARTS: Final = 3
+_MISSING_VERDICTS: Final = ("inconclusive", "unavailable")
+_PATH_NOTE: Final = "Sizes include the warm-up, and the iterations that searched for the cause."
 
 
 def page_of_report(report: Report, title: str, *, source: bool = True) -> Page:
@@ -105,18 +116,199 @@ def _summary(tally: Tally, session: Session) -> Iterator[str]:
     if session.headline:
         yield session.headline
     elif tally.worst:
-        yield first_line(tally, tally.seconds)
-    if line := memory_not_judged(tally):
+        yield tally.headline(tally.seconds)
+    if line := tally.memory_not_judged:
         yield line
     yield from session.notes
-    yield from not_read_lines(tally)
+    yield from tally.not_read
 
 
 def _facts(findings: Sequence[Finding], session: Session) -> Iterator[Row]:
     yield "duration", f"{session.seconds:,.1f} s" if session.seconds else ""
     yield "host", session.host
-    yield "commit", session.commit[:_COMMIT_DIGITS]
+    yield "commit", session.commit[:12]
     environment = next((one.recording.environment for one in findings if one.recording.environment), {})
     versions = {**session.versions, **{name: text for name, text in environment.items() if name in _VERSIONS}}
     yield "versions", ", ".join(f"{name} {text}" for name, text in versions.items())
     yield "command", session.command
+
+
+def card_of_cause(cause: Cause, findings: Sequence[Finding], session: Session, anchor: str, *, charts: bool) -> Card:
+    """Build the card of a cause, which describes the first of its findings, as in the terminal.
+
+    Without `charts`, the readings are still in its text. `anchor` is the id of the card.
+    """
+    first = findings[0]
+    shown = [one for one in first.verdicts if one.colour != "green"][: _MAX_CHARTS if charts else 0]
+    card = card_of_finding(first, session, filter(None, (chart_of_verdict(first, one) for one in shown)))
+    count = cause.tests[0] if len(cause.tests) == 1 else f"{len(cause.tests):,} tests"
+    return replace(
+        card,
+        badge=f"known {card.badge}" if cause.known else card.badge,
+        # Equal rates are in the title.
+        about=(*card.about[:1], count, *([cause.rates] if " to " in cause.rates else [])),
+        tests=tuple(Entry(one.test, headline(one, _HEADING_WIDTH), TONES[one.colour]) for one in findings),
+        anchor=anchor,
+    )
+
+
+def card_of_finding(finding: Finding, session: Session, charts: Iterable[Chart] = (), command: str = "") -> Card:
+    """Build the card of one test; without a shell `command` that measures it again, that of the session is used."""
+    # Of the finding as it is: the line of source is part of what is hashed.
+    fingerprint = finding.fingerprint
+    if not session.source:
+        finding = _without_source(finding)
+    verdict, line = finding.verdict, headline(finding, _HEADING_WIDTH)
+    green = verdict.outcome == "ok"
+    return Card(
+        title=finding.test.partition("::")[2] or finding.test if green else line,
+        tone=TONES[finding.colour],
+        badge=verdict.outcome.replace("_", " "),
+        about=(line,) if green else (f"finding {fingerprint}", finding.test),
+        lead="; ".join(filter(None, (since(finding), consequence(finding)))),
+        parts=tuple(part for part in _parts(finding, session) if part.rows or part.source or part.path),
+        charts=tuple(charts),
+        command=command or rerun_command(finding, session),
+        resource=verdict.resource,
+        attached=PurePath(finding.snapshot).name,
+    )
+
+
+def since(finding: Finding) -> str:
+    """State since which iteration the resource of the worst verdict was above its first reading, and how fast it grew.
+
+    Empty if that is not known, or if the resource did not grow.
+    """
+    verdict, recording = finding.verdict, finding.recording
+    series = recording.find(verdict.resource)
+    if series is None or finding.scaled is not None or verdict.outcome in (*_MISSING_VERDICTS, "ok"):
+        return ""
+    if verdict.outcome == "unclosed":
+        begin = next((at for at, released in enumerate(series.released, start=1) if released), 0)
+    else:
+        # After the last reading that was not above the first one.
+        level = max(at for at, value in enumerate(series.readings) if value <= series.readings[0])
+        begin = level + 1 if level < series.iterations else 0
+    if not begin:
+        return ""
+    grows = format_rate(verdict.slope, verdict.traits.unit) if verdict.slope else "higher"
+    warmup = f" (after {recording.warmup} of warm-up)" if recording.warmup else ""
+    return f"{grows} since iteration {begin:,} of {series.iterations:,}{warmup}"
+
+
+def rerun_command(finding: Finding, session: Session) -> str:
+    """Return the shell command that measures the test again; empty for a measurement in a script."""
+    if "::" not in finding.test:
+        return ""
+    culprit = finding.culprit
+    more_time = session.more_time if culprit is not None and culprit.ran_out_of_time else ""
+    isolate = "--leakcheck-isolate" if "isolated" in finding.recording.environment else ""
+    return " ".join(filter(None, (session.rerun, more_time, isolate, in_quotes(finding.test))))
+
+
+def _parts(finding: Finding, session: Session) -> Iterator[Part]:
+    outcome = finding.verdict.outcome
+    excerpt = _excerpt(finding.culprit) if finding.culprit is not None and session.source else ()
+    # The excerpt contains the line itself.
+    groups = groups_of(_without_source(finding) if excerpt else finding, _TEXT_WIDTH)
+
+    def gather(*names: str) -> tuple[Row, ...]:
+        """Join rows without a label to the row before them."""
+        rows: list[Row] = []
+        for label, text in (row for name in names for row in groups.get(name, ())):
+            if rows and not label:
+                rows[-1] = rows[-1][0], f"{rows[-1][1]}\n{text}"
+            elif text:
+                rows.append((label, text))
+        return tuple(rows)
+
+    measured = outcome in ("ok", *_MISSING_VERDICTS)
+    yield Part("What was measured" if measured else "What grows", gather("verdict", "series", "settings"))
+    if outcome != "ok":
+        path = tuple(groups.get("path", ()))
+        # At a peak, the sizes are those of the run that reached it.
+        note = _PATH_NOTE if path and outcome == "leak" and not finding.verdict.peak else ""
+        yield Part("Where it is made", gather("origin"), excerpt)
+        yield Part("What holds it", gather("holder", "held"), path=path, note=note)
+        yield Part("What to do", gather("hint", "advice"))
+
+
+def _excerpt(culprit: Culprit) -> tuple[tuple[int, str, bool], ...]:
+    """Return the lines around the one to change; nothing if they cannot be read, or if it is another line by now."""
+    site, text = culprit.site, culprit.source
+    if culprit.where is None and culprit.share is not None:
+        site, text = culprit.share.where.site, culprit.share.source
+    # The name comes from a report, which may come from anywhere: it must not show other files of this machine.
+    if site is None or not site.file.endswith(".py") or not Path(site.file).is_file():
+        return ()
+    lines = linecache.getlines(site.file)
+    if not 1 <= site.line <= len(lines) or (text and lines[site.line - 1].strip() != text):
+        return ()
+    shown = range(max(1, site.line - _AROUND), min(len(lines), site.line + _AROUND) + 1)
+    return tuple((at, lines[at - 1][:_MAX_CHARACTERS].rstrip(), at == site.line) for at in shown)
+
+
+def _without_source(finding: Finding) -> Finding:
+    culprit = finding.culprit
+    if culprit is None:
+        return finding
+    share = replace(culprit.share, source="") if culprit.share is not None else None
+    return replace(finding, culprit=replace(culprit, source="", share=share))
+
+
+def chart_of_verdict(
+    finding: Finding, verdict: Verdict, title: str = "", name: str = "", beside: Iterable[Curve | None] = ()
+) -> Chart | None:
+    """Return the chart of one verdict; None if `curve_of` finds too few readings.
+
+    Without a `title`, the resource is described. `name` distinguishes the curve from those `beside` it.
+    """
+    released = verdict.outcome == "unclosed"
+    curve = curve_of(finding, verdict, name, released=released)
+    if curve is None:
+        return None
+    suffix = ", released by the garbage collector only" if released else ""
+    return Chart(
+        f"{verdict.resource}: {title or verdict.traits.plural}{suffix}",
+        verdict.traits.unit,
+        "size" if finding.scaled is not None else "iteration",
+        (curve, *filter(None, beside)),
+        _verdict_line(finding, verdict),
+    )
+
+
+def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = False) -> Curve | None:
+    """Return the readings behind one verdict as a curve; None if there are fewer than two.
+
+    For a test over an axis (an argument that takes growing sizes), it shows the peak at each size. With `released`, it
+    shows the total that the garbage collector has released up to each iteration.
+    """
+    tone, scaled = TONES[verdict.colour], finding.scaled
+    if scaled is not None:
+        peaks = zip(scaled.sizes, scaled.peaks(verdict.resource, "total"), strict=True)
+        points = tuple((float(size), float(peak)) for size, peak in peaks)
+        return Curve(name, points, tone) if points else None
+    series = finding.recording.find(verdict.resource)
+    if series is None or series.iterations < 1:
+        return None
+    readings = accumulate(series.released, initial=0) if released else series.readings
+    points = tuple((float(at), float(value)) for at, value in enumerate(readings))
+    line: tuple[XY, XY] | None = None
+    if verdict.slope and verdict.outcome in ("leak", "over_budget"):
+        # Over the later half of the series, which is judged.
+        (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]
+        line = (x0, y1 - verdict.slope * (x1 - x0)), (x1, y1)
+    return Curve(name, points, tone, line)
+
+
+def _verdict_line(finding: Finding, verdict: Verdict) -> str:
+    """Format one verdict as a line. For ``ok``, add the smallest growth that the run would have detected."""
+    rate = format_rate(verdict.slope, verdict.traits.unit)
+    line = f"{verdict.resource} {verdict.outcome.replace('_', ' ')}"
+    if verdict.reason:
+        line += f": {verdict.reason}"
+    if verdict.outcome == "ok" and verdict.floor:
+        line += f"; would have caught {floor_text(verdict, per(finding))}"
+    elif verdict.slope and rate not in verdict.reason and finding.scaled is None:
+        line += f" ({rate})"
+    return line

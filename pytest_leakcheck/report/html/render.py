@@ -1,25 +1,36 @@
-"""Render a `Page` as one HTML file that fetches nothing."""
+"""Render a `Page` as one HTML file that fetches nothing, with its charts as SVG paths."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib import resources
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.report.glyphs import printable, truncate
-from pytest_leakcheck.report.html.charts import HEIGHT, MAX_LETTERS, WIDTH, lay_out
-from pytest_leakcheck.report.html.view_model import Chart, Page
+from pytest_leakcheck.report.html.view_model import XY, Chart, Curve, Page, Tone
 
 # Height of the title above a chart, in units of the view box.
 _TITLE_HEIGHT: Final = 16
 # Cards of a section that are open at first; the others show their headings.
 _MAX_OPENED: Final = 5
+# Size of a chart, in units of the view box (the coordinate system of the SVG). On a phone 360 pixels wide, a text of 10
+# units is about as large as the captions around the chart.
+WIDTH: Final = 340
+HEIGHT: Final = 160
+_LEFT: Final = 64
+_RIGHT: Final = WIDTH - 8
+_BOTTOM: Final = HEIGHT - 20
+_LINE_HEIGHT: Final = 13
+# Letters that fit the width at a font size of 10 units.
+MAX_LETTERS: Final = 54
 
 
 def render(page: Page) -> str:
@@ -30,10 +41,9 @@ def render(page: Page) -> str:
     files = resources.files("pytest_leakcheck.report.html")
     style = "".join(files.joinpath(name).read_text(encoding="utf-8") for name in ("chart.css", "page.css"))
     script = files.joinpath("page.js").read_text(encoding="utf-8")
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"style-src {_hash(style)}; script-src {_hash(script)}"
-    )
+    hashes = [f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in (style, script)]
+    only_own = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"
+    policy = f"{only_own}; style-src {hashes[0]}; script-src {hashes[1]}"
     return _render(
         "page.html.jinja",
         page=page,
@@ -46,11 +56,6 @@ def render(page: Page) -> str:
         width=WIDTH,
         height=HEIGHT,
     )
-
-
-def _hash(text: str) -> str:
-    """Return a text as a source of a content security policy."""
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def render_svg(charts: Sequence[Chart]) -> str:
@@ -82,3 +87,75 @@ def _kind_of_line(line: str) -> str:
     if line.startswith(("+++", "---", "@@")):
         return "place"
     return {"+": "added", "-": "taken"}.get(line[:1], "")
+
+
+class Label(NamedTuple):
+    """A text at a position; `kind` is its CSS class."""
+
+    kind: str
+    x: float
+    y: float
+    text: str
+
+
+class Line(NamedTuple):
+    """A curve and the line fitted to it as SVG paths; `tone` is a CSS class."""
+
+    tone: Tone
+    path: str
+    fitted: str
+
+
+class Picture(NamedTuple):
+    """A chart as SVG paths and labels, in a view box of `WIDTH` by `HEIGHT`."""
+
+    axes: str
+    lines: tuple[Line, ...]
+    labels: tuple[Label, ...]
+
+
+def lay_out(chart: Chart) -> Picture:
+    """Compute the paths and labels of a chart.
+
+    The labels cannot overlap: each curve has a row above the picture, with its first and last value; the lowest and
+    the highest value are on the left, and the first and last x are below.
+    """
+    top = _LINE_HEIGHT * len(chart.curves) + 10
+    drawn = [point for curve in chart.curves for point in (*curve.points, *(curve.line or ()))]
+    (x0, x1), (y0, y1) = ((min(values), max(values)) for values in zip(*drawn, strict=True))
+    # A constant series is drawn in the middle.
+    base = _BOTTOM if y1 > y0 else (top + _BOTTOM) / 2
+    per_x, per_y = (_RIGHT - _LEFT) / ((x1 - x0) or 1), (base - top) / ((y1 - y0) or 1)
+
+    def path(points: Iterable[XY]) -> str:
+        return "M" + "L".join([f"{_LEFT + (x - x0) * per_x:.1f} {base - (y - y0) * per_y:.1f}" for x, y in points])
+
+    labels = [
+        Label(f"name {curve.tone}", 8, _LINE_HEIGHT * row, _tell(curve, chart))
+        for row, curve in enumerate(chart.curves, start=1)
+    ]
+    heights = {y0: base, y1: top} if y1 > y0 else {y0: base}
+    labels += [Label("y", _LEFT - 5, y + 3.5, format_amount(value, chart.unit)) for value, y in heights.items()]
+    labels += [
+        Label("begin", _LEFT, HEIGHT - 6, f"{x0:,.6g}"),
+        Label("x", (_LEFT + _RIGHT) / 2, HEIGHT - 6, truncate(printable(chart.axis), MAX_LETTERS // 3)),
+        Label("y", _RIGHT, HEIGHT - 6, f"{x1:,.6g}"),
+    ]
+    lines = tuple(Line(one.tone, path(_thin(one.points)), path(one.line) if one.line else "") for one in chart.curves)
+    return Picture(f"M{_LEFT} {top}V{_BOTTOM}H{_RIGHT}", lines, tuple(labels))
+
+
+def _tell(curve: Curve, chart: Chart) -> str:
+    """Return the name of a curve, its first and last value, and their difference, which may be small beside them."""
+    first, last = curve.points[0][1], curve.points[-1][1]
+    values = f"{format_amount(first, chart.unit)} → {format_amount(last, chart.unit)}"
+    change = f" ({'+' if last >= first else ''}{format_amount(last - first, chart.unit)})"
+    return f"{truncate(printable(curve.name), MAX_LETTERS // 3)}  {values}{change}".strip()
+
+
+def _thin(points: Sequence[XY]) -> Iterator[XY]:
+    """Yield the lowest and the highest point of each of `WIDTH` groups; the picture stays the same."""
+    each = max(1, len(points) // WIDTH)
+    for start in range(0, len(points), each):
+        some = sorted(points[start : start + each], key=itemgetter(1))
+        yield from sorted({some[0], some[-1]})

@@ -30,10 +30,9 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture: a counter over iterations, sizes, steps or time.
+    """One picture: a counter over iterations, sizes, steps or time, with at least one curve of at least one point.
 
     The title names the counter, `unit` is that of y, `axis` what x counts, and `words` the message for screen readers.
-    There is at least one curve, each with at least one point.
     """
 
     title: str
@@ -45,13 +44,9 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a card: what grows, where it is made, what holds it, or what to do.
+    """A part of a card: rows, lines of source with their numbers (the marked one is to be changed), and a path.
 
-    Attributes:
-        rows: Labels and texts; a text may have several lines.
-        source: Lines with their numbers from 1; the marked one is to be changed.
-        path: Lines of the path from a root to what is retained, with notes such as how fast a container grows.
-        note: What to know of the path.
+    The path leads from a root to what is retained; its lines have notes such as how fast a container grows.
     """
 
     title: str
@@ -78,11 +73,11 @@ class Card:
         badge: The result in a word.
         about: Short facts for the line below the heading.
         lead: What grows, since when, and when it ends the run.
-        command: The shell command that measures it again; may be empty.
+        command: The shell command that measures it again.
         tests: The tests that reach the cause.
         anchor: Its id on the page; empty if nothing refers to it.
-        resource: The resource, to sort by.
-        attached: A file beside the page; may be empty.
+        resource: To sort by.
+        attached: A file beside the page.
     """
 
     title: str
@@ -103,12 +98,8 @@ class Card:
 class Section:
     """A part of the page, with any of these contents; a `folded` one shows only its heading until it is opened.
 
-    Attributes:
-        intro: A sentence below the heading.
-        cards: The worst come first.
-        columns: The resources of the table.
-        table: For each test its name, its tone, the id of its card and a cell for each column.
-        diff: A unified diff.
+    The worst cards come first. The table has for each test its name, its tone, the id of its card and a cell for each
+    column, which is a resource.
     """
 
     title: str = ""
@@ -123,13 +114,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole page.
+    """A whole page: the results at a glance, paragraphs, what was run and where, and the sections.
 
-    Attributes:
-        counts: The results at a glance, such as "3 red causes".
-        summary: Paragraphs below the heading.
-        facts: What was run, and where.
-        partial: A run was interrupted or has not ended, so data is missing. The page states this at the top.
+    `partial`: a run was interrupted or has not ended, so data is missing, which the page states at the top.
     """
 
     title: str

@@ -7,9 +7,17 @@ from typing import TypeAlias
 
 import pytest
 
-from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, to_text
-from pytest_leakcheck.baseline.matching import KnownLeaks
-from pytest_leakcheck.baseline.update import Observed, find_fixed, merge, prune, update
+from pytest_leakcheck.baseline.known_leaks import (
+    Baseline,
+    KnownLeak,
+    KnownLeaks,
+    Observed,
+    find_fixed,
+    merge,
+    prune,
+    to_text,
+    update,
+)
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
@@ -100,7 +108,7 @@ def test_a_leak_is_fixed_if_each_of_its_tests_would_have_shown_it() -> None:
     floors: Floors = {f"t.py::test_{name}": {"object": 1.0} for name in "ab"}
     assert not find_fixed(elsewhere, Observed(floors=floors))
     # A leak that one more test shows is not fixed, though the tests of its entry are clean.
-    assert update(baseline, Observed([leak("t.py::test_c")], floors, {*floors}), TODAY).fixed == 0
+    assert update(baseline, Observed([leak("t.py::test_c")], floors), TODAY).fixed == 0
 
 
 def test_many_tests_of_a_file_are_one_line() -> None:
@@ -111,8 +119,8 @@ def test_many_tests_of_a_file_are_one_line() -> None:
     # Only a run of the whole suite shows that all of them are fixed.
     tests = ("u.py::test_a", *(f"t.py::test[{number}]" for number in range(21)))
     floors: Floors = {test: {"object": 0.5} for test in tests}
-    assert find_fixed(Baseline((entry,)), Observed(floors=floors, ran={*floors}, whole=True))
-    assert not find_fixed(Baseline((entry,)), Observed(floors=floors, ran={*floors}))
+    assert find_fixed(Baseline((entry,)), Observed(floors=floors, whole=True))
+    assert not find_fixed(Baseline((entry,)), Observed(floors=floors))
 
 
 def test_tests_that_are_gone_are_pruned_and_entries_without_a_test() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.bounds import Bound, FormulaBound, OrderBound, SlopeBound, parse_bound, singular
+from pytest_leakcheck.config.scaling_marker import Bound, FormulaBound, OrderBound, SlopeBound, parse_bound, singular
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.units import Unit
 

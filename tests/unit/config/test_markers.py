@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.markers import plan_unmarked, read_marks, valid_form
-from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.config.plan import Effort, Plan, plan_unmarked, read_marks, valid_form
 from pytest_leakcheck.config.settings import Settings, resolve
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import RESOURCES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_leakcheck.config.time_left import Forecast, format_duration
+from pytest_leakcheck.config.sampling import Forecast, format_duration
 
 
 def test_what_is_known_is_added_and_the_rest_counts_as_the_median() -> None:

@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_leakcheck.baseline.known_leaks import Baseline
-from pytest_leakcheck.baseline.matching import KnownLeaks
+from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeaks
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Seen
 from pytest_leakcheck.model.recording import Recording, Series

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.bounds import parse_bound
-from pytest_leakcheck.config.scaling_marker import check_axis
+from pytest_leakcheck.config.scaling_marker import check_axis, parse_bound
 from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, judge_points
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import find_resource

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_leakcheck.model.cause import Causes
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where
 from pytest_leakcheck.model.decoding import encode
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Causes, Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 

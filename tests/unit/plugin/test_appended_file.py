@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.plugin.appended_file import AppendedFile
+from pytest_leakcheck.plugin.undisturbed import AppendedFile
 
 # As the operating system's bytes arrive in Python.
 NAME = os.fsdecode(b"caf\xe9")

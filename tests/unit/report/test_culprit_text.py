@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step, Where, fingerprint
-from pytest_leakcheck.report.culprit_text import (
+from pytest_leakcheck.report.finding_text import (
     ARROW,
     cycle_text,
-    headline,
+    headline_of_culprit,
     holder_rows,
     origin_rows,
     place,
@@ -64,16 +64,16 @@ held by  loader._loader.cache
            └ .cache → dict of 20   <- grows by 1.0/iter
              └ ['clip.mp4'] → av.container.InputContainer"""
     )
-    assert headline(CULPRIT) == ("loader.py:41", "open()")
+    assert headline_of_culprit(CULPRIT) == ("loader.py:41", "open()")
 
 
 def test_a_package_is_named_with_its_file() -> None:
     site = Site("/project/toxpkg/__init__.py", 3, "load")
-    assert headline(Culprit("fd", Where((site,), site))) == ("toxpkg/__init__.py:3", "load()")
+    assert headline_of_culprit(Culprit("fd", Where((site,), site))) == ("toxpkg/__init__.py:3", "load()")
 
 
 def test_without_a_line_the_owner_is_named() -> None:
-    assert headline(replace(CULPRIT, where=None)) == ("held by loader._loader.cache", "")
+    assert headline_of_culprit(replace(CULPRIT, where=None)) == ("held by loader._loader.cache", "")
 
 
 def test_what_is_not_resolved_says_why() -> None:
@@ -84,7 +84,7 @@ def test_what_is_not_resolved_says_why() -> None:
 allocatednot resolved: allocated here and freed elsewhere
 held by  not resolved: no Python object"""
     )
-    assert headline(unknown) == ("", "")
+    assert headline_of_culprit(unknown) == ("", "")
     assert text(Culprit("fd")) == ""
 
 

@@ -10,11 +10,9 @@ import pytest
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Series
-from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.verdict import Colour, Outcome, Verdict
-from pytest_leakcheck.report.html.finding_card import card_of_finding, rerun_command, since
-from pytest_leakcheck.report.html.findings_page import page_of_report
-from pytest_leakcheck.report.json_file import Report
+from pytest_leakcheck.report.html.findings_page import card_of_finding, page_of_report, rerun_command, since
+from pytest_leakcheck.report.json_file import Report, Session
 
 SHOP = "import os\n\n\ndef leak(kept):\n    kept.append(os.open('.', 0))\n    return kept\n"
 

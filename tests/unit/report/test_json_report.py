@@ -9,16 +9,22 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
-from pytest_leakcheck.model.cause import Causes
+from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Causes, Finding
 from pytest_leakcheck.model.recording import Recording, Series
-from pytest_leakcheck.model.session import Session
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report.json_file import FirstLine, LastLine, Report, ReportError, is_report, read, to_line
+from pytest_leakcheck.report.json_file import (
+    FirstLine,
+    LastLine,
+    Report,
+    ReportError,
+    Session,
+    is_report,
+    read,
+    to_line,
+)
 
 SESSION = Session("2 tests: 2 leak", command="pytest --leakcheck")
 

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_leakcheck.report.progress_text import ItemProgress, SessionProgress, format_growth, progress_line
+from pytest_leakcheck.report.transient_line import SessionProgress, format_growth, progress_line
 
 SESSION = SessionProgress(312, 1940, 2, 840.0)
 
 
 def test_all_of_it() -> None:
     growth = format_growth({"fd": 7.0, "thread": 0.0, "heap": -3.0})
-    line = progress_line(ItemProgress("test_x", "61/230", growth), SESSION, 80)
+    line = progress_line(SESSION, 80, "test_x", "61/230", growth)
     assert line == "leakcheck 61/230  test_x  fd +7.0/iter  [312/1940, 2 red, ≈ 14 min left]"
     unknown = SessionProgress(0, 1, 0, None)
-    assert progress_line(ItemProgress("test_x"), unknown, 80) == "leakcheck  test_x  [0/1]"
+    assert progress_line(unknown, 80, "test_x") == "leakcheck  test_x  [0/1]"
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80])
 def test_it_is_never_too_wide(width: int) -> None:
-    test = ItemProgress("test_" + "of_a_long_name" * 9, "61/230", "fd +7.0/iter")
-    line = progress_line(test, SESSION, width)
+    line = progress_line(SESSION, width, "test_" + "of_a_long_name" * 9, "61/230", "fd +7.0/iter")
     assert len(line) <= width
     assert line.startswith("leakcheck 61/230  ")
     assert ("fd +7.0/iter" in line) == (width >= 80)
 
 
 def test_a_name_is_text() -> None:
-    assert "\\x1b" in progress_line(ItemProgress("test_x[\x1b]"), SESSION, 80)
+    assert "\\x1b" in progress_line(SESSION, 80, "test_x[\x1b]")
 
 
 def test_growth_is_what_exceeds_the_tolerance_exact_counters_first() -> None:

@@ -5,13 +5,12 @@ from dataclasses import replace
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import conclude
-from pytest_leakcheck.judge.policy import Policy
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
-from pytest_leakcheck.report.terminal_summary import Tally, first_line, nothing_judged, summary_lines
+from pytest_leakcheck.report.terminal_summary import Tally, summary_lines
 
 
 def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:
@@ -43,7 +42,7 @@ def shown(*findings: Finding, wanted: str = "failed") -> list[tuple[str, str]]:
 
 def test_the_first_line_counts_verdicts_and_says_what_it_cost() -> None:
     findings = Tally([leak(), WAITING, CLEAN, WEAKER])
-    assert first_line(findings, 12.5) == "4 tests: 2 ok · 1 leak · 1 inconclusive · repeating took 5.0 s"
+    assert findings.headline(12.5) == "4 tests: 2 ok · 1 leak · 1 inconclusive · repeating took 5.0 s"
 
 
 def test_the_first_line_accounts_for_each_test_once() -> None:
@@ -55,25 +54,25 @@ def test_the_first_line_accounts_for_each_test_once() -> None:
     for name, reason in (("test_skips", ""), ("test_fails", ""), ("test_plain", "without a mark")):
         for _phase in range(3):
             tally.add_run(name, reason)
-    assert first_line(tally, 12.5) == (
+    assert tally.headline(12.5) == (
         "7 tests: 1 ok · 2 leak · 1 does not repeat · 3 not judged (2 fail or skip by themselves, 1 without a mark) · "
         "repeating took 5.0 s"
     )
     same = Tally([leak(), replace(leak(), recording=replace(leak().recording, test="t"))])
-    assert first_line(same, 9).startswith("1 test: 1 leak · ")
+    assert same.headline(9).startswith("1 test: 1 leak · ")
 
 
 def test_nothing_judged_has_a_line_of_its_own() -> None:
     tally = Tally()
-    assert nothing_judged(tally) == ""
+    assert tally.nothing_judged == ""
     tally.add_run("test_plain", "without a mark")
-    assert nothing_judged(tally) == (
+    assert tally.nothing_judged == (
         "leakcheck: 0 of 1 tests carry a budget, nothing was judged: mark tests, or use --leakcheck-scope=all"
     )
     tally.add_run("test_fails", "")
-    assert nothing_judged(tally) == "leakcheck: nothing was judged"
+    assert tally.nothing_judged == "leakcheck: nothing was judged"
     tally.add(CLEAN)
-    assert nothing_judged(tally) == ""
+    assert tally.nothing_judged == ""
 
 
 def test_by_default_only_what_is_not_green_has_lines() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
-from pytest_leakcheck.config.ceiling import Ceiling, read_ceiling, read_option
+from pytest_leakcheck.config.budget import Ceiling, parse_ceiling, read_ceiling
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -25,8 +25,8 @@ def test_limits_are_read_in_the_units_of_their_resources() -> None:
     ceiling = read_ceiling(fd=256, rss="1 GiB", vram=4096)
     assert ceiling == Ceiling({"fd": 256, "rss": 1 << 30, "vram": 4096})
     assert str(ceiling) == "fd 256, rss 1.0 GiB, vram 4.0 KiB"
-    assert read_option("fd=256, rss=1GiB") == Ceiling({"fd": 256, "rss": 1 << 30})
-    assert read_option("") == Ceiling()
+    assert parse_ceiling("fd=256, rss=1GiB") == Ceiling({"fd": 256, "rss": 1 << 30})
+    assert parse_ceiling("") == Ceiling()
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_limits_are_read_in_the_units_of_their_resources() -> None:
 )
 def test_a_limit_that_cannot_be_read_is_refused_in_words(option: str, said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
-        read_option(option)
+        parse_ceiling(option)
 
 
 def test_only_keywords_are_taken() -> None:

@@ -1,15 +1,46 @@
-"""Define the interface of the fixture ``leakcheck``, whose methods measure nothing here."""
+"""Define what tests use with and without ``--leakcheck``: the fixture's interface, `LeakError`, and gloo ranks.
+
+A rank is one of the processes that run a test together; gloo is a torch.distributed backend that connects them.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import tempfile
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
-from pytest_leakcheck.config.budget import Levels, read_levels
+import pytest
+
+from pytest_leakcheck.config.settings import SCALING
 
 if TYPE_CHECKING:
+    # Not imported at run time, because a plain run with ``xfail(raises=LeakError)`` stays light.
     from typing_extensions import Unpack
+
+    from pytest_leakcheck.config.budget import Levels
+    from pytest_leakcheck.report.finding_text import Line
+
+
+@final
+class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
+    """A red (failing) verdict, raised in the call phase of the test.
+
+    The first line of the text states what happened; the report below it names what grew, by how much, and what is
+    retained. Only the plugin raises this exception, so it is never the test's own failure. To resolve it, fix the leak,
+    or raise the budget to what the test is meant to retain. ``@pytest.mark.xfail(raises=LeakError)`` marks a leak as
+    known.
+    """
+
+    # pytest shows no module name before the name of a built-in exception. The short summary shows about 60 columns, and
+    # the package's name would take 17 of them.
+    __module__ = "builtins"
+
+    def __init__(self, text: str, lines: tuple[Line, ...] = ()) -> None:
+        """Take the text, and if it has styles, its lines with them."""
+        super().__init__(text, pytrace=False)
+        self.lines = lines
 
 
 class Leakcheck:
@@ -37,6 +68,8 @@ class Leakcheck:
         """
         # The report on wrong use ends with the user's own line.
         __tracebackhide__ = True
+        from pytest_leakcheck.config.budget import read_levels
+
         read_levels(levels)
         check_steps(n)
         return iter(range(1 if n is None else n))
@@ -49,6 +82,8 @@ class Leakcheck:
         raises `LeakError` if a level is exceeded, or if something was released only by the garbage collector.
         """
         __tracebackhide__ = True
+        from pytest_leakcheck.config.budget import read_levels
+
         read_levels(levels)
         return contextlib.nullcontext()
 
@@ -74,3 +109,32 @@ def check_steps(n: int | None) -> None:
     __tracebackhide__ = True
     if n is not None and n < 1:
         raise ValueError(f"leakcheck.steps({n!r}): the number of steps must be at least 1")
+
+
+@contextlib.contextmanager
+def join_process_group(**options: Any) -> Iterator[None]:
+    """Join the group of all ranks over gloo, and leave it after the body.
+
+    If the body raises, the group is not destroyed, so that this rank does not wait for the others.
+    """
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", **options)
+    yield
+    # It returns at once if the test ended well on every rank. An error is of no use, because the process ends anyway.
+    with contextlib.suppress(Exception):
+        dist.destroy_process_group()
+
+
+class GlooAlone:
+    """The hook that gives each test with gloo ranks a group of one; registered without ``--leakcheck``."""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        mark = item.get_closest_marker(SCALING)
+        if mark is None or mark.kwargs.get("engine") != "gloo":
+            return (yield)
+        with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
+            meeting = Path(folder, "meeting").as_uri()
+            with join_process_group(init_method=meeting, rank=0, world_size=1):
+                return (yield)

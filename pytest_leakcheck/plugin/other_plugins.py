@@ -1,0 +1,195 @@
+"""Adapt allure-pytest, Hypothesis, pytest-timeout and `faulthandler_timeout` to a test that is repeated."""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+# The functions themselves: a test may replace those of the module.
+from threading import current_thread, main_thread
+from typing import Any, Final
+
+import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
+
+from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.probes import clock
+
+_ALLURE_LISTENER: Final = "allure_listener"
+# The attribute of a test function that holds the settings of Hypothesis.
+_HYPOTHESIS_SETTINGS: Final = "_hypothesis_internal_use_settings"
+# The settings with which pytest-timeout last set the timer of an item.
+_TIMER_SETTINGS: Final = pytest.StashKey[Any]()
+# An iteration has at least the rest of `faulthandler_timeout`.
+_MAX_SPENT_SHARE: Final = 0.1
+
+
+class AllureResults:
+    """What allure-pytest records: the first iteration of a test, or its logged run. Does nothing without it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._managers: list[Any] = []
+        self._listener: Any = config.pluginmanager.getplugin(_ALLURE_LISTENER)
+        if self._listener is not None:
+            # Steps and attachments reach the listener through a plugin manager of Allure's own.
+            self._managers = [config.pluginmanager, sys.modules["allure_commons"].plugin_manager]
+
+    def pause(self) -> None:
+        """Record nothing until `resume`."""
+        for manager in self._managers:
+            if manager.is_registered(self._listener):
+                manager.unregister(self._listener)
+
+    def resume(self) -> None:
+        for manager in self._managers:
+            if not manager.is_registered(self._listener):
+                manager.register(self._listener, _ALLURE_LISTENER)
+
+    def forget_run(self) -> None:
+        """Remove what the first iteration added to the result of the test, which the logged run adds again."""
+        if self._listener is not None:
+            result = self._listener.allure_logger.get_test(None)
+            for name in ("steps", "attachments", "parameters", "labels", "links"):
+                getattr(result, name, []).clear()
+
+    def conclude(self, reports: Sequence[pytest.TestReport]) -> None:
+        """Give the result of a test the outcome of its reports, which were not made through pytest's hook."""
+        if self._listener is None:
+            return
+        result = self._listener.allure_logger.get_test(None)
+        red = next((report.longreprtext for report in reports if report.failed), None)
+        if result is not None and result.status is None:
+            model = sys.modules["allure_commons.model2"]
+            result.status = model.Status.PASSED if red is None else model.Status.FAILED
+            if red is not None:
+                result.statusDetails = model.StatusDetails(message=red.partition("\n")[0], trace=red)
+
+    def drop(self, nodeid: str) -> None:
+        """Write no result of a test here, because the subprocess that ran the test has written one."""
+        uuid = self._listener._cache.pop(nodeid) if self._listener is not None else None
+        if uuid is not None:
+            self._listener.allure_logger.drop_test(uuid)
+
+
+class Examples:
+    """The Hypothesis settings of one test. For other tests, it does nothing; it never imports Hypothesis.
+
+    The first iteration uses the user's settings, so a failure in it is the test's own. The others repeat fixed
+    examples, because new ones would be different work, without the database, a file that grows, and without health
+    checks: one would report the new instance of the test class of each iteration as a fault.
+    """
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._holder: Any = None
+        self._attribute = _HYPOTHESIS_SETTINGS
+        self._original: Any = None
+        self._fixed: Any = None
+        hypothesis: Any = sys.modules.get("hypothesis")
+        function = getattr(item, "obj", None)
+        function = getattr(function, "__func__", function)
+        if hypothesis is None or not getattr(function, "is_hypothesis_test", False):
+            return
+        holder: Any = function
+        if not hasattr(function, _HYPOTHESIS_SETTINGS):
+            # A state machine has its settings on the class.
+            holder, self._attribute = getattr(item, "cls", None), "settings"
+        own = getattr(holder, self._attribute, None)
+        if isinstance(own, hypothesis.settings):
+            self._holder = holder
+            # Create the settings here, before the start level (the reading that later ones are compared with) is read.
+            self._fixed = hypothesis.settings(
+                parent=own,
+                derandomize=True,
+                database=None,
+                deadline=None,
+                # A failure of a later iteration is not investigated.
+                phases=[phase for phase in own.phases if phase.name not in ("shrink", "explain")],
+                suppress_health_check=list(hypothesis.HealthCheck),
+            )
+
+    def fix(self) -> None:
+        """Set the fixed settings; call before each run except the first, because Hypothesis may have replaced them."""
+        if self._holder is not None:
+            self._original = self._original or getattr(self._holder, self._attribute)
+            setattr(self._holder, self._attribute, self._fixed)
+
+    def put_back(self) -> None:
+        """Restore the user's settings after the last run."""
+        if self._original is not None:
+            setattr(self._holder, self._attribute, self._original)
+
+
+def has_timeout(item: pytest.Item) -> bool:
+    """Return whether pytest-timeout is loaded; its name as a plugin depends on the way in which it was loaded."""
+    return hasattr(item.config.hook, "pytest_timeout_cancel_timer")
+
+
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """Note the settings with which pytest-timeout sets a test's timer; this module is registered as a plugin."""
+    item.stash[_TIMER_SETTINGS] = settings
+
+
+class Timer:
+    """The timers of one test. A timeout that is not set, or that is for the test body only, is left alone.
+
+    pytest-timeout sets the timer once per test. With its method "signal", the timer is restarted for each iteration and
+    stopped in between, so that no timeout interrupts a reading. A timer that is a thread would disturb the measurement
+    if it were restarted each time. That of the method "thread" spans all iterations, and is restarted only for the last
+    run; that of `faulthandler_timeout` is restarted from time to time.
+    """
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._item = item
+        settings = item.stash.get(_TIMER_SETTINGS, None)
+        # With `func_only`, pytest-timeout itself sets the timer for each run of the body.
+        self._settings = None if getattr(settings, "func_only", True) else settings
+        in_main_thread = current_thread() is main_thread()
+        self._restarts = getattr(self._settings, "method", "") == "signal" and in_main_thread
+        config = item.config
+        dumps = config.pluginmanager.hasplugin("faulthandler") and fault_handler_stderr_fd_key in config.stash
+        # Of the dump of the stacks; 0 if there is none.
+        self._dump_seconds = float(config.getini("faulthandler_timeout") or 0) if dumps else 0.0
+        self._dump_began = clock.monotonic()
+
+    def stop(self) -> None:
+        """Stop the timer after an iteration, if it can be restarted."""
+        if self._restarts:
+            self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
+
+    def start(self) -> None:
+        self._restart_dump(_MAX_SPENT_SHARE)
+        if self._restarts:
+            self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
+
+    def start_last(self) -> None:
+        """Restart the timers before the last run, with either method of pytest-timeout."""
+        self._restart_dump(0.0)
+        if self._settings is not None:
+            self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
+            self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
+
+    def _restart_dump(self, max_spent_share: float) -> None:
+        """Restart the timer of `faulthandler_timeout` if more than this share of its time is over."""
+        now = clock.monotonic()
+        if self._dump_seconds > 0 and now - self._dump_began > max_spent_share * self._dump_seconds:
+            self._dump_began = now
+            config = self._item.config
+            stderr, exits = config.stash[fault_handler_stderr_fd_key], config.getini("faulthandler_exit_on_timeout")
+            faulthandler.dump_traceback_later(self._dump_seconds, file=stderr, exit=exits)
+
+
+def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
+    """Limit the time of a plan to a share of the test's timeout; the rest of the timeout is for the last run."""
+    if not has_timeout(item):
+        return plan
+    mark = item.get_closest_marker("timeout")
+    given = (*mark.args, mark.kwargs.get("timeout")) if mark is not None else ()
+    settings = (*given, item.config.getoption("timeout", None), item.config.getini("timeout"))
+    try:
+        limit = float(next((one for one in settings if one is not None), None) or 0)
+    except ValueError:
+        limit = 0.0
+    return replace(plan, effort=plan.effort.within_timeout(limit)) if limit > 0 else plan
