@@ -22,7 +22,6 @@ from pytest_leakcheck.probes import clock
 
 # Why a test is not judged, as the summary states it.
 NO_TIME: Final = "session time"
-STOPPED: Final = "a debugger stopped in it"
 # Where pytest's cache keeps what is known of earlier sessions.
 _CACHE: Final = "leakcheck/costs"
 

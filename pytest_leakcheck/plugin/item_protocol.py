@@ -18,12 +18,22 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import fixture, other_plugins
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
-from pytest_leakcheck.plugin.collection import STOPPED, Plans, Sampling, find_debugger, is_asked, uses_fixture
+from pytest_leakcheck.plugin.collection import Plans, Sampling, find_debugger, is_asked, uses_fixture
 from pytest_leakcheck.plugin.progress_line import ProgressLine, WorkersLine
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
 from pytest_leakcheck.plugin.session_report import FoldedFailures, SessionReport
-from pytest_leakcheck.plugin.stash import FINDINGS, NOT_ASKED, ORIGIN, PLAN, PROCESS, REPEATED, SWEEP, UNMEASURED
+from pytest_leakcheck.plugin.stash import (
+    FINDINGS,
+    NOT_ASKED,
+    ORIGIN,
+    PLAN,
+    PROCESS,
+    REPEATED,
+    STOPPED,
+    SWEEP,
+    UNMEASURED,
+)
 from pytest_leakcheck.plugin.xdist import is_distributed, is_worker, use_own_folder
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import leave_out

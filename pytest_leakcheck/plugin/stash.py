@@ -56,6 +56,8 @@ SWEEP: Final[pytest.StashKey[Sweep]] = pytest.StashKey()
 FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
 # Why the item has no verdict: a debugger is at work, or it does not use its fixture. Empty if it may have one.
 UNMEASURED: Final[pytest.StashKey[str]] = pytest.StashKey()
+# One of these reasons.
+STOPPED: Final = "a debugger stopped in it"
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
 # The process that measures the item. A process that the test forks must exit if it returns from the test to the plugin.
 ORIGIN: Final[pytest.StashKey[Origin]] = pytest.StashKey()

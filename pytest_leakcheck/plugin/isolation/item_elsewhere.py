@@ -22,12 +22,11 @@ from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin import replay
-from pytest_leakcheck.plugin.collection import STOPPED
 from pytest_leakcheck.plugin.isolation.engines import WORLDS, Subprocess
 from pytest_leakcheck.plugin.isolation.lost_process import Loss, explain_loss
 from pytest_leakcheck.plugin.item_reports import make_report, report_findings, reports_of, warn
 from pytest_leakcheck.plugin.other_plugins import AllureResults
-from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, UNMEASURED
+from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, STOPPED, UNMEASURED
 from pytest_leakcheck.plugin.undisturbed import unmeasured
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable

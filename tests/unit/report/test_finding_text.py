@@ -140,7 +140,7 @@ fd inconclusive: 8 iterations, 13 needed
 
   inconclusive 8 iterations, 13 needed
   fd           11 → 11             ▁▁▁▁▁▁▁▁▁  +0  exact
-  advice       more iterations would decide it: --leakcheck-iterations,
+  advice       about 13 iterations would decide it: --leakcheck-iterations,
                --leakcheck-max-time
   finding      bd8b8b-fd
   next         pytest --leakcheck "tests/test_loader.py::test_short"
