@@ -95,22 +95,27 @@ class MadeHere(_Listener):
 
 
 class MadeElsewhere(_Listener):
-    """The paths of entries that this process and its forked children have created outside a folder since `start`.
+    """The paths of what this process and its forked children have created, where a listing of a folder shows none of it.
 
     What existed before is not new, and what Python compiles does not count. The paths stay in preallocated memory, which
     forked children share, so that no object is kept while a test is measured.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, whole: bool) -> None:
+        """Leave out the top level of the listed folder; if that is listed `whole`, all levels."""
         self._text = mmap.mmap(-1, _TEXT_SIZE)
-        self._left_out = (f"{folder}/", f"{os.path.realpath(folder)}/", *_NO_FILES, *_LEFT_OUT)
+        self._listed = (folder, os.path.realpath(folder))
+        inside = [f"{one}/" for one in self._listed if whole]
+        self._left_out = (*inside, *_NO_FILES, *_LEFT_OUT)
 
     def restart(self) -> None:
         self._text[:] = bytes(_TEXT_SIZE)
 
     def note(self, path: str) -> None:
         path = os.path.abspath(path)
-        if not path.startswith(self._left_out) and "/__pycache__/" not in f"{path}/" and not os.path.lexists(path):
+        if path.startswith(self._left_out) or os.path.dirname(path) in self._listed:
+            return
+        if "/__pycache__/" not in f"{path}/" and not os.path.lexists(path):
             self._append(os.fsencode(path) + b"\0")
 
     def _append(self, text: bytes) -> None:

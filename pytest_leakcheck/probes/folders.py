@@ -134,14 +134,15 @@ class Folder:
 
     @property
     def uncounted(self) -> str:
-        """What exists outside the folder and does not count, in words; empty if there is nothing."""
+        """What exists where nothing is listed, and does not count, in words; empty if there is nothing."""
         if self.elsewhere is None:
             return ""
+        where = f"outside {'' if self.private else 'the top level of '}the temporary folder"
         if self.elsewhere.has_lost:
-            return "more new files outside the temporary folder than could be noted"
+            return f"more new files {where} than could be noted"
         files = 0 if self.named else len(self.elsewhere.names())
         what = "1 new file is" if files == 1 else f"{files} new files are"
-        return f"{what} outside the temporary folder: {self.resource}_budget() counts such files" if files else ""
+        return f"{what} {where}: {self.resource}_budget() counts such files" if files else ""
 
     def relist(self, row: int, *, waiting: bool = False) -> None:
         """List the folder, and note which entries of unknown origin have come and gone since the row before.
@@ -249,7 +250,8 @@ class Folder:
 def watched_folders() -> tuple[Folder, ...]:
     """Return the folder of shared memory, which also holds named semaphores, and the temporary folder."""
     temporary = tempfile.gettempdir()
-    return Folder("shm", "/dev/shm"), Folder("disk", temporary, MadeElsewhere(temporary))  # noqa: S108 - only watched
+    elsewhere = MadeElsewhere(temporary, whole=PRIVATE_FOLDER.fullmatch(temporary) is not None)
+    return Folder("shm", "/dev/shm"), Folder("disk", temporary, elsewhere)  # noqa: S108 - only watched
 
 
 def _find_top(name: str, names: Container[str]) -> str:

@@ -93,7 +93,7 @@ def test_what_is_only_read_or_made_by_no_reported_call_is_not_known(made: MadeHe
 def elsewhere(tmp_path: Path) -> Iterator[MadeElsewhere]:
     """What is made outside the folder `inside`."""
     (tmp_path / "inside").mkdir()
-    one = MadeElsewhere(str(tmp_path / "inside"))
+    one = MadeElsewhere(str(tmp_path / "inside"), whole=True)
     one.start()
     yield one
     one.stop()
@@ -130,6 +130,20 @@ def test_what_is_not_new_or_not_elsewhere_is_left_out(
     monkeypatch.chdir(tmp_path)
     Path("relative").touch()
     assert list(elsewhere.names()) == [str(tmp_path / "relative")]
+
+
+def test_below_the_top_level_of_a_listed_folder_a_path_is_known_unless_it_is_listed_whole(tmp_path: Path) -> None:
+    top, whole = MadeElsewhere(str(tmp_path), whole=False), MadeElsewhere(str(tmp_path), whole=True)
+    for one in (top, whole):
+        one.start()
+    try:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder" / "file").touch()
+        assert list(top.names()) == [str(tmp_path / "folder" / "file")]
+        assert not whole.any
+    finally:
+        for one in (top, whole):
+            one.stop()
 
 
 def test_more_paths_than_can_be_noted_are_known_to_be_lost(

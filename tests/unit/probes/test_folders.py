@@ -82,7 +82,7 @@ def test_a_private_folder_is_counted_through_all_levels_with_what_others_make(pr
 def test_what_is_made_elsewhere_counts_if_a_budget_names_the_resource(tmp_path: Path) -> None:
     temporary = tmp_path / "leakcheck-12345678" / "t"
     temporary.mkdir(parents=True)
-    folder = Folder("disk", str(temporary), MadeElsewhere(str(temporary)))
+    folder = Folder("disk", str(temporary), MadeElsewhere(str(temporary), whole=True))
     folder.open()
     try:
         for name in ("run-0a1b", "run-2c3d"):
