@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.budget import Budget, default_budget
 from repeats import Work, repeat, verdict_on
 
 pytestmark = [
@@ -67,6 +67,23 @@ def test_what_no_event_reports_is_in_doubt_if_it_would_be_too_much(
     assert verdict.outcome == ("inconclusive" if said else "ok")
     assert verdict.reason.startswith(f"{said} of unknown origin in {temporary}: " if said else "one-off +1")
     assert not said or verdict.advice.endswith("a private TMPDIR, or --leakcheck-isolate")
+
+
+def test_a_file_where_nothing_is_listed_counts_under_a_budget_and_is_mentioned_without_one(temporary: Path) -> None:
+    folder = temporary / "below"
+    folder.mkdir()
+    numbers = iter(range(1000))
+
+    def leave() -> None:
+        (folder / f"report-{next(numbers)}").touch()
+
+    (leaky,) = repeat(leave, Budget("disk", 0)).verdicts
+    assert (leaky.outcome, leaky.slope) == ("leak", 1.0)
+    (unnamed,) = repeat(leave, default_budget("disk")).verdicts
+    assert (unnamed.outcome, unnamed.floor) == ("ok", None)
+    assert unnamed.reason.endswith(" the temporary folder: disk_budget() counts such files")
+    (fixed,) = repeat((folder / "report").touch, Budget("disk", 0)).verdicts
+    assert (fixed.outcome, fixed.floor) == ("ok", 0.5)
 
 
 def test_what_others_make_meanwhile_does_not_hide_a_leak(temporary: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from pytest_leakcheck.config.budget import Budget, default_budget
+from pytest_leakcheck.runner.measured_block import measure_block
 from pytest_leakcheck.runner.sampler import Sampler
+from repeats import repeat
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 GROWS = """if True:
@@ -76,3 +80,20 @@ def test_without_a_budget_that_names_it_no_memory_of_children_is_read() -> None:
             assert sampler.samples.children() == {}
     finally:
         sampler.close()
+
+
+def test_an_ok_without_a_budget_says_whose_memory_is_not_counted() -> None:
+    with growing_child() as grow:
+        (beside,) = repeat(grow, default_budget("rss")).verdicts
+    assert (beside.outcome, beside.floor) == ("ok", None)
+    assert re.search(r"\b(1 child process: its|\d child processes: their) memory is not counted$", beside.reason)
+
+
+def test_what_a_child_keeps_is_over_a_budget_of_a_block_and_said_to_be_there() -> None:
+    with growing_child() as grow:
+        with measure_block("t", (Budget("rss", 1 << 20),), {}) as finished:
+            for _ in range(4):
+                grow()
+        (verdict,) = finished().verdicts
+    assert verdict.outcome == "over_budget"
+    assert re.search(r"; in child \d+: .*python", verdict.reason)
