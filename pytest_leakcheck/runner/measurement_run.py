@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Protocol
@@ -54,10 +55,13 @@ class Clock:
         self.deadline = self._began + max_time
         self.out_of_time = False
         self.shortest = inf
+        # In an array, because an int object above 256 would be a block that the harness allocates.
+        self._iterations = array("q", (0,))
 
     def iteration_done(self) -> None:
         now = clock.monotonic()
         seconds = now - self._last_ended
+        self._iterations[0] += 1
         # The instruments are opened between two iterations, which counts as a part of the second one.
         self.shortest = min(self.shortest, seconds)
         self.out_of_time = now + seconds > self.deadline
@@ -72,6 +76,11 @@ class Clock:
     def seconds(self) -> float:
         """Seconds since the repetition began."""
         return clock.monotonic() - self._began
+
+    @property
+    def seconds_each(self) -> float:
+        """Seconds per iteration, those of the warm-up and of series that were begun again included."""
+        return self.seconds / max(1, self._iterations[0])
 
 
 class MeasurementRun:

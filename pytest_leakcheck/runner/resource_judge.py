@@ -221,7 +221,7 @@ class ResourceJudge:
             elsewhere=elsewhere,
             quiet_heap=run.quiet_heap,
             # With the waits and collections of the harness, which take their share of the time.
-            seconds=run.clock.seconds / max(1, sampler.samples.n) if run.clock.out_of_time else 0.0,
+            seconds=run.clock.seconds_each if run.clock.out_of_time else 0.0,
             effort=run.plan.effort,
         )
 

@@ -75,6 +75,13 @@ def test_time_that_runs_out_ends_with_what_is_missing(monkeypatch: pytest.Monkey
     assert verdict.iterations == 4
 
 
+def test_an_iteration_took_what_those_of_the_warm_up_took_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    verdict = verdict_on(lambda: clock.take(2), Budget("fd"), max_time=11, warmup=3)
+    assert verdict.reason == "2 iterations, 13 needed"
+    assert verdict.advice == "an iteration took 2 s: allow time for about 13, --leakcheck-max-time=48"
+
+
 # Effort.
 
 
