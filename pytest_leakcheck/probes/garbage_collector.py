@@ -13,7 +13,7 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.probes import clock
@@ -29,10 +29,8 @@ _collect: Final = gc.collect
 
 _DELETED_SUFFIX: Final = " (deleted)"
 # All objects are walked for garbage once this many times the duration of the last walk has passed. Such walks then take at
-# most a tenth of the time of a session, however many objects it has.
-_WALK_SHARE: Final = 10
-# When to walk all objects for garbage.
-Walk: TypeAlias = Literal["now", "if due", "later"]
+# most a fiftieth of the time of a session, however many objects it has.
+_WALK_SHARE: Final = 50
 
 
 class BusyError(LeakcheckError, RuntimeError):
@@ -74,11 +72,11 @@ class CollectorWatch:
         """Whether the program's collector is on; if not, garbage counts as retained: the plugin collects none."""
         return gc.isenabled()
 
-    def open(self, walk: Walk = "now") -> None:
+    def open(self, *, walk_now: bool = True) -> None:
         """Collect garbage, freeze all other objects, and start watching; raise `BusyError` if another watch is open.
 
-        A walk over 30,000 objects takes 10 to 20 ms, and more with each test of a session. Without it (``walk``),
-        garbage among old objects is frozen too, and stays until the watch is closed or thawed.
+        A walk over 30,000 objects takes 10 to 20 ms, and more with each test of a session. Without it (`walk_now` is
+        False, and none is due), garbage among old objects is frozen too, and stays until the watch is closed or thawed.
         """
         if CollectorWatch._is_open:
             raise BusyError(
@@ -87,7 +85,7 @@ class CollectorWatch:
             )
         CollectorWatch._is_open = True
         self._had_frozen = has_frozen()
-        self.owes_walk = walk == "later" or (walk == "if due" and clock.monotonic() < CollectorWatch._next_walk)
+        self.owes_walk = not walk_now and clock.monotonic() < CollectorWatch._next_walk
         # One round only. Garbage that a finalizer leaves during the round is frozen with the rest.
         if self.owes_walk:
             _collect(1)

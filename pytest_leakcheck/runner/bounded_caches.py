@@ -77,10 +77,11 @@ class _OwnerAtStart:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The bounded owners that the last measurement knew, and `_count_promotions` at its end."""
+    """What the last measurement knew: bounded owners, pandas' references to views, and how much the program had frozen."""
 
     owners: tuple[weakref.ref[Any], ...]
-    promotions: int
+    views: list[Any]
+    frozen: int
 
 
 _seen: _Seen | None = None
@@ -96,17 +97,36 @@ def keep_owners() -> None:
         _current = None
 
 
-def _count_promotions() -> int:
-    """Return how many collections have moved objects to the oldest generation, so that new ones are among the old."""
-    return sum(one["collections"] for one in gc.get_stats()[1:])
+def _candidates() -> Sequence[Any]:
+    """Return the objects to search for bounded owners: all in the first measurement of a process, later the young ones."""
+    if _seen is not None and gc.get_freeze_count() <= _seen.frozen:
+        return [*gc.get_objects(0), *gc.get_objects(1)]
+    # The program may have frozen objects itself. Its caches are then listed only while nothing is frozen.
+    frozen = has_frozen()
+    if frozen:
+        # Existing garbage must not be frozen with the rest.
+        gc.collect()
+        gc.unfreeze()
+    objects = gc.get_objects()
+    if frozen:
+        gc.freeze()
+    return objects
 
 
-def _candidates(*, whole: bool) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return the objects to search for bounded owners (all if `whole`), and the owners that are known already."""
-    # The incremental collector of Python 3.14 has other generations.
-    if whole or _seen is None or sys.version_info >= (3, 14) or _seen.promotions != _count_promotions():
-        return gc.get_objects(), ()
-    return [*gc.get_objects(0), *gc.get_objects(1)], _known_owners()
+def _drop_unused(views: list[Any]) -> list[Any]:
+    """Return those that are referred to from outside this list, too."""
+    *counts, alone = [sys.getrefcount(one) for one in [*views, object()]]
+    return [one for one, count in zip(views, counts, strict=True) if count > alone + 1]
+
+
+def _find_views(objects: Sequence[Any]) -> list[Any]:
+    kind: Any = getattr(sys.modules.get("pandas._libs.internals"), "BlockValuesRefs", None)
+    return list(compress(objects, map(id(kind).__eq__, map(id, map(type, objects))))) if kind else []
+
+
+def new_views() -> frozenset[int]:
+    """Return the ``id()`` of pandas' references to views that were created since all objects were frozen."""
+    return frozenset(map(id, _find_views(gc.get_objects())))
 
 
 def _known_owners() -> tuple[Any, ...]:
@@ -125,36 +145,42 @@ class BoundedOwners:
     An owner is an object with a readable bound: a ``functools.lru_cache`` with a ``maxsize``, a ``deque`` with a
     ``maxlen``, a ``ThreadPoolExecutor``, or torch's references to tensors of workers. pandas' references to views are
     recorded separately. Create this object before the harness freezes all others: the collector does not list frozen
-    objects. It walks all tracked objects (30 ms for half a million), or only the new ones if none of them can have
-    become old since the last one was closed.
+    objects. Only the first of a process walks all tracked objects (90 ms for 250,000). Later ones know what the last one
+    knew, and list the young objects; what is missing then is found on suspicion (`find_earlier`).
     """
 
     def __init__(self) -> None:
         global _current  # noqa: PLW0603 - as `_seen`
         _current = self
         self._start: list[_OwnerAtStart] = []
-        # The program may have frozen objects itself. Its caches are then listed only while nothing is frozen.
-        frozen = has_frozen()
-        if frozen:
-            # Existing garbage must not be frozen with the rest.
-            gc.collect()
-            gc.unfreeze()
-        # pandas' `BlockValuesRefs` objects do not support weak references. They are so small that strong ones do no
-        # harm.
-        kind: Any = getattr(sys.modules.get("pandas._libs.internals"), "BlockValuesRefs", None)
-        objects, earlier = _candidates(whole=frozen or kind is not None)
-        self._remember((*earlier, *objects) if earlier else objects, new=False)
-        views = (one for one in objects if type(one) is kind) if kind else ()
-        self._views = [(one, len(one.referenced_blocks)) for one in views]
-        del objects
-        if frozen:
-            gc.freeze()
+        self._frozen = gc.get_freeze_count()
+        # Strong references, as they do not support weak ones. They are small, and go once nothing else refers to them.
+        self._views = [(one, len(one.referenced_blocks)) for one in _drop_unused(_seen.views if _seen else [])]
+        self._remember(_known_owners(), new=False)
+        self._add(_candidates())
+
+    def _add(self, objects: Sequence[Any], new: Collection[int] = ()) -> None:
+        """Record the owners among these objects, but no views that are `new`, by their ``id()``."""
+        self._remember(objects, new=False)
+        known = {id(views) for views, _then in self._views}.union(new)
+        self._views += [(one, len(one.referenced_blocks)) for one in _find_views(objects) if id(one) not in known]
+
+    def find_earlier(self, new: Collection[int]) -> bool:
+        """Record what existed at the start and was unknown; return whether there was any, so that the series must restart.
+
+        Call it while nothing is frozen; `new` are the `new_views` of before.
+        """
+        known = len(self._start), len(self._views)
+        self._add(gc.get_objects(), new)
+        return known != (len(self._start), len(self._views))
 
     def close(self) -> None:
         """Keep the owners for the next measurement."""
         global _seen  # noqa: PLW0603 - what is known of the process outlives a measurement
-        self._remember(gc.get_objects(), new=True)
-        _seen = _Seen(tuple(start.owner for start in self._start), _count_promotions())
+        self._add(gc.get_objects())
+        owners = tuple(start.owner for start in self._start)
+        _seen = _Seen(owners, [views for views, _then in self._views], self._frozen)
+        self._views = []
 
     def restart(self) -> None:
         """Take the current state as the start: only entries added from now on can explain growth."""

@@ -19,7 +19,13 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.processes import thread_ids
-from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Filling, RefillingCaches, tracers_of_coverage
+from pytest_leakcheck.runner.bounded_caches import (
+    BoundedOwners,
+    Filling,
+    RefillingCaches,
+    new_views,
+    tracers_of_coverage,
+)
 from pytest_leakcheck.runner.sampler import Sampler
 
 # A restart discards all readings and begins a new series. The most restarts because a cache has become full, and
@@ -174,10 +180,15 @@ class InnocentGrowth:
         return self._begin_again()
 
     def _look_for_frozen_garbage(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
-        """Most growth is garbage that was alive when the harness froze it, so that the collector does not free it."""
+        """Most growth is garbage that was alive when the harness froze it, so that the collector does not free it.
+
+        While nothing is frozen, the caches are found that were not known when the measurement began.
+        """
         if not self._may_begin_again(suspicion):
             return None
+        new = new_views()
         garbage = sampler.thaw(suspicion.resource)
+        unknown = self._owners.find_earlier(new)
         most = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
         # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on, although each collection
         # then walks all objects.
@@ -186,7 +197,7 @@ class InnocentGrowth:
         else:
             sampler.refreeze()
         self._had_garbage |= most
-        return self._begin_again() if most else None
+        return self._begin_again() if most or unknown else None
 
     def _may_begin_again(self, suspicion: Verdict) -> bool:
         return suspicion.outcome != "inconclusive" and self._late < _MAX_LATE_RESTARTS and not _is_of_test(suspicion)

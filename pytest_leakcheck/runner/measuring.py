@@ -215,12 +215,12 @@ class Measuring:
 
 
 def collect_earlier_garbage(sampler: Sampler) -> None:
-    """Collect the garbage of earlier tests once a counter has risen, if that was not done before objects were frozen.
+    """Collect the garbage of earlier tests once a counter rises steadily, if that was not done before objects were frozen.
 
     Frozen garbage can explain only growth, so a test without growth is spared the walk over all objects. Call it after
-    each row, because what the test itself has turned into garbage since the start must not be part of it.
+    each row, because little that the test itself has turned into garbage since the start may be part of it.
     """
     watch = sampler.instruments.watch
-    if watch.owes_walk and watch.enabled and sampler.samples.has_risen():
+    if watch.owes_walk and watch.enabled and sampler.samples.rises_steadily():
         watch.thaw()
         sampler.refreeze()

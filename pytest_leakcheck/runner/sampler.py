@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.probes.garbage_collector import ROUNDS, Walk
+from pytest_leakcheck.probes.garbage_collector import ROUNDS
 from pytest_leakcheck.probes.memory import anonymous_of
 from pytest_leakcheck.probes.processes import TREE, descendants
 from pytest_leakcheck.runner.instruments import Instruments
@@ -67,12 +67,12 @@ class Sampler:
         capacity: int,
         allowed: Mapping[str, float] | None = None,
         *,
-        walk: Walk = "now",
+        walk_now: bool = True,
     ) -> None:
         """Open the instruments.
 
         Gauges that are added before `start` are read too. Growth per row of up to `allowed` beyond the tolerance is no
-        reason to read an expensive counter more often. For `walk`, see `CollectorWatch.open`.
+        reason to read an expensive counter more often. For `walk_now`, see `CollectorWatch.open`.
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -82,7 +82,7 @@ class Sampler:
         self.instruments = Instruments(wanted, gauges)
         try:
             self._make_columns(allowed or {})
-            self.instruments.watch.open(walk)
+            self.instruments.watch.open(walk_now=walk_now)
         except BaseException:
             self.instruments.close()
             raise

@@ -6,11 +6,15 @@ from array import array
 from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
+from typing import Final
 
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import RESIDENT, Kind, find_resource
 from pytest_leakcheck.probes.memory import anonymous_of
 from pytest_leakcheck.runner.pacing import Pace
+
+# A counter that rises in so many successive rows may leak.
+_STEADY_ROWS: Final = 4
 
 
 class Samples:
@@ -71,11 +75,12 @@ class Samples:
         column = self._filled_column(resource)
         return column[self.n] - column[0]
 
-    def has_risen(self) -> bool:
-        if any(one.last > one.column[0] for one in self.paced):
-            return True
-        # The last row of a paced counter may not be filled yet; it is 0 then.
-        return any(column[self.n] > column[0] for column in self.columns.values())
+    def rises_steadily(self) -> bool:
+        """Return whether a counter has risen in each of the last few rows; one that was not read in all of them has not."""
+        rows = range(self.n - _STEADY_ROWS, self.n)
+        return rows.start >= 0 and any(
+            all(column[row] < column[row + 1] for row in rows) for column in self.columns.values()
+        )
 
     def rises(self, resource: str) -> int:
         x = self.series(resource).readings

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import HEAP, OBJECTS, RESIDENT
-from pytest_leakcheck.probes.garbage_collector import Walk
 from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import read_limits
@@ -64,10 +63,10 @@ class WarmUp:
         wanted = {HEAP, OBJECTS, *(budget.resource for budget in run.plan.budgets)}
         allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}
         # A ceiling applies to the garbage of earlier tests, too.
-        walk: Walk = "now" if run.plan.ceiling.sizes else "later" if run.plan.screen else "if due"
+        walk_now = bool(run.plan.ceiling.sizes)
         # The instruments can be opened even if few descriptors are left.
         with room_for_descriptors():
-            sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk=walk)
+            sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk_now=walk_now)
         named = {budget.resource for budget in run.plan.budgets if budget.explicit}
         if sampler.instruments.resident is not None:
             sampler.instruments.resident.named = RESIDENT in named

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections import deque
+from math import inf
 
 import pytest
 
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.probes import garbage_collector
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners, keep_owners
+from repeats import verdict_on
 
 MANY = 2000
 
@@ -19,7 +23,7 @@ def text_of(owners: BoundedOwners) -> str:
 
 @pytest.mark.parametrize("promoted", [False, True])
 def test_the_next_measurement_knows_old_owners_and_finds_new_ones(promoted: bool) -> None:
-    """Whether new objects have become old in the meantime, so that all are walked again, or not."""
+    """A new one among the old objects, of which there are too many to walk in each measurement, is found on suspicion."""
     old: deque[list[int]] = deque(maxlen=3 * MANY)
     old.append([])
     BoundedOwners()
@@ -29,8 +33,37 @@ def test_the_next_measurement_knows_old_owners_and_finds_new_ones(promoted: bool
     if promoted:
         gc.collect()
     owners = BoundedOwners()
-    assert "deque" not in text_of(owners)
+    gc.freeze()
+    new.extend([number] for number in range(10))
+    assert ("12 of 4,000" in text_of(owners)) is not promoted
+    gc.unfreeze()
+    assert owners.find_earlier(()) or not promoted
+    assert not owners.find_earlier(())
     old.extend([number] for number in range(MANY))
     assert f"{MANY + 1:,} of {3 * MANY:,}" in text_of(owners)
     new.extend([number] for number in range(MANY + 100))
-    assert f"{MANY + 102:,} of {2 * MANY:,}" in text_of(owners)
+    assert f"{MANY + 112:,} of {2 * MANY:,}" in text_of(owners)
+
+
+def test_a_clean_test_walks_all_objects_only_in_the_first_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verdict_on(int, Budget("object")).outcome == "ok"
+    gc.collect()
+    everything = len(gc.get_objects())
+    walked = [0]
+    list_objects, collect = gc.get_objects, gc.collect
+
+    def list_and_count(*generation: int) -> list[object]:
+        found = list_objects(*generation)
+        walked.append(len(found))
+        return found
+
+    def collect_and_count(*generation: int) -> int:
+        walked.append(0 if generation else everything - gc.get_freeze_count())
+        return collect(*generation)
+
+    # None is due because time has passed.
+    monkeypatch.setattr(garbage_collector.CollectorWatch, "_next_walk", inf)
+    monkeypatch.setattr(garbage_collector, "_collect", collect_and_count)
+    monkeypatch.setattr(gc, "get_objects", list_and_count)
+    assert verdict_on(int, Budget("object")).outcome == "ok"
+    assert max(walked) < everything / 4, walked
