@@ -72,6 +72,7 @@ def project_here(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> 
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, descriptors that are kept on purpose need not be waited for; the waiting is tested with threads."""
     monkeypatch.setattr(Settling, "seconds_alone", 0.002)
+    monkeypatch.setattr(Settling, "seconds_held", 0.002)
 
 
 @pytest.fixture(scope="module")

@@ -176,8 +176,13 @@ class InnocentGrowth:
         """Resources end by themselves a little later."""
         if not self._may_begin_again(suspicion) or not _ended_late(sampler, suspicion.resource):
             return None
-        sampler.patient = True
-        return self._begin_again()
+        settling = sampler.settling
+        if settling.waited_long and settling.is_paced:
+            # The series goes on: the fall that was waited for is in it.
+            return Hint(f"a thread that was there at the start releases it up to {settling.waited_long:.2g} s later")
+        # To wait that long in each row would take too much time.
+        sampler.patient |= not settling.waited_long
+        return self._begin_again(sampler)
 
     def _look_for_frozen_garbage(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """Most growth is garbage that was alive when the harness froze it, so that the collector does not free it.
@@ -197,12 +202,14 @@ class InnocentGrowth:
         else:
             sampler.refreeze()
         self._had_garbage |= most
-        return self._begin_again() if most or unknown else None
+        return self._begin_again(sampler) if most or unknown else None
 
     def _may_begin_again(self, suspicion: Verdict) -> bool:
         return suspicion.outcome != "inconclusive" and self._late < _MAX_LATE_RESTARTS and not _is_of_test(suspicion)
 
-    def _begin_again(self) -> Hint:
+    def _begin_again(self, sampler: Sampler) -> Hint:
+        if sampler.settling.waited_long:
+            sampler.settling.fill()
         self._late += 1
         self.restarts += 1
         return Hint(ended=True)
@@ -284,11 +291,14 @@ def _ended_late(sampler: Sampler, name: str) -> bool:
     second half of the iterations has added: the first ones also fill the caches of allocators.
     """
     samples, settling = sampler.samples, sampler.settling
-    if find_resource(name).scarce:
-        stood = samples.above_start(name)
-        return settling.settle() and 2 * samples.above_start(name) <= stood
-    added = samples.level(name) - samples.columns[name][samples.n // 2]
-    return settling.may_end() and settling.settle() and sampler.came_down(name) >= added > 0
+    if not find_resource(name).scarce:
+        added = samples.level(name) - samples.columns[name][samples.n // 2]
+        return settling.may_end() and settling.settle() and sampler.came_down(name) >= added > 0
+    stood = max(0, samples.above_start(name))
+    ended = settling.settle(suspected=True) and 2 * settling.standing(name) <= stood
+    if ended:
+        settling.accept()
+    return ended
 
 
 def _compute_explained_rate(filling: Filling, sampler: Sampler, name: str) -> float:

@@ -90,6 +90,7 @@ class ResourceJudge:
         if isinstance(hint, StartAgain):
             return hint
         # A look may have waited for resources that end by themselves, and corrected the last reading.
+        sampler.settling.put_back()
         verdict = judge(sampler.samples.series(name), budget, context, hint)
         return None if verdict is None else self.confirm(verdict)
 

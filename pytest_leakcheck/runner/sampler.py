@@ -78,6 +78,8 @@ class Sampler:
             Unavailable: Not even the process tree can be read here.
         """
         self.patient = False
+        # In an array, because a reference to the float would retain it.
+        self._seconds = array("d", (0.0,))
         self.samples = Samples(capacity)
         self.instruments = Instruments(wanted, gauges)
         try:
@@ -126,6 +128,7 @@ class Sampler:
 
     def start(self, seconds: float = 0.0) -> None:
         """Read row 0, the start level, and discard earlier rows; `seconds` is the duration of a short iteration."""
+        self._seconds[0] = seconds
         for name in self.instruments.gauges:
             self.samples.columns.setdefault(GAUGE_PREFIX + name, self.samples.new_column())
         for folder in self.instruments.folders.values():
@@ -154,6 +157,13 @@ class Sampler:
 
         With ``whole``, all garbage is collected and all counters are read, even those that are not due yet (`Pace`).
         """
+        if self.settling.is_filling:
+            # As in a row, so that the iterations follow each other as fast as they will.
+            self._read_into(self.samples.n + 1, whole)
+            self.settling.pace()
+            if self.settling.has_filled():
+                self.start(self._seconds[0])
+            return
         row = self.samples.n + 1
         if self.replaced.is_due and OBJECTS in self._own:
             self._own[OBJECTS][0] += self.replaced.take()
@@ -161,6 +171,7 @@ class Sampler:
         self.samples.n = row
         if self.patient:
             self.settling.settle()
+        self.settling.pace()
 
     @property
     def children(self) -> int:

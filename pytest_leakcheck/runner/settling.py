@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from math import inf
 from typing import ClassVar, Final
 
 from pytest_leakcheck.model.resources import find_resource
@@ -17,6 +19,10 @@ from pytest_leakcheck.runner.samples import Samples
 _MAX_JOIN_CHECKS: Final = 20
 _JOIN_CHECK_SECONDS: Final = 0.00005
 MAX_JOINS_IN_VAIN: Final = 3
+# About the most iterations whose handles wait for another thread to release them, so that the process does not run out.
+_MOST_WAITING: Final = 64
+# The series begins after this multiple of that time, because iterations do not take equally long.
+_FILLING_SHARE: Final = 1.25
 
 
 class Settling:
@@ -28,11 +34,16 @@ class Settling:
         seconds_alone: Maximum if only descriptors or folder entries are above their start level, which are rarely
             released later. A process with one thread and no children never waits for descriptors: nothing could release
             them.
+        seconds_held: Maximum before a suspicion becomes red, if threads of the start still run: a server or a reaper may
+            release later what an iteration has handed to it.
+        deadline: The time from which on nothing is waited for that long, by ``clock.monotonic``.
+        waited_long: Seconds of the last wait, if it was for such a thread, and that released something; else 0.
         joins_in_vain: Successive rows in which `await_joined` waited, but the count of threads did not fall back.
     """
 
     seconds: ClassVar[float] = 2.0
     seconds_alone: ClassVar[float] = 0.25
+    seconds_held: ClassVar[float] = 6.0
 
     def __init__(
         self,
@@ -45,7 +56,11 @@ class Settling:
         self._samples, self._instruments = samples, instruments
         self._read_one, self._read_collected = read_one, read_collected
         self.folder_columns = [(folder, samples.columns[name]) for name, folder in instruments.folders.items()]
-        self._waited_in_vain = False
+        self._waited_in_vain = self._suspected_in_vain = False
+        self.deadline = inf
+        self.waited_long = self._released_after = self._full_at = self._paced_at = 0.0
+        self._drained: Mapping[str, int] = {}
+        self._uncorrected: Mapping[str, int] = {}
         self.joins_in_vain = 0
 
     def end(self) -> None:
@@ -56,19 +71,25 @@ class Settling:
         self._began = clock.monotonic()
         self._worked = clock.process_time(), clock.thread_time()
         self._rested = 0.0
+        # Those that run Python code: the idle workers of a library in C hold no handle.
+        self._threads = frozenset(sys._current_frames())
 
-    def settle(self) -> bool:
+    def settle(self, *, suspected: bool = False) -> bool:
         """Wait while more handles exist than at the start, correct the last row, and return whether any counter fell.
 
-        Handles are descriptors, threads, child processes, asyncio tasks and entries of shared folders.
+        Handles are descriptors, threads, child processes, asyncio tasks and entries of shared folders. With `suspected`,
+        threads of the start get `seconds_held`: once in a measurement, if that is in vain.
         """
-        pause, waited, fell = 0.001, 0.0, False
+        self._uncorrected = self._levels() if suspected else {}
+        pause, waited, fell, began = 0.001, 0.0, False, clock.monotonic()
         samples, tree_now = self._samples, self._instruments.tree.read
-        scarce = [*TREE, *self._instruments.folders, *self._late()]
-        while not self._waited_in_vain:
-            standing = [find_resource(name) for name in scarce if samples.above_start(name) > 0]
+        scarce = self._scarce()
+        while not (self._suspected_in_vain if suspected else self._waited_in_vain):
+            standing = [find_resource(name) for name in scarce if self.standing(name) > 0]
             may_end = any(one.ends_by_itself for one in standing)
             patience = self.seconds if fell or may_end else self.seconds_alone
+            if suspected and waited >= patience and self._others_remain() and clock.monotonic() < self.deadline:
+                patience = max(patience, self.seconds_held)
             own = not may_end and all(one.of_tree for one in standing)
             if not standing or waited >= patience or (own and self._is_alone()):
                 break
@@ -80,13 +101,71 @@ class Settling:
                 if value < samples.columns[name][samples.n]:
                     samples.columns[name][samples.n], fell = value, True
         self._waited_in_vain |= not fell and waited > 0
+        self._suspected_in_vain |= suspected and not fell and waited > 0
+        waited = clock.monotonic() - began
+        is_long = self.is_paced or (waited > self.seconds_alone and self._others_remain())
+        self.waited_long = waited if suspected and fell and is_long else 0.0
         return fell
+
+    def fill(self) -> None:
+        """Begin the series only once a thread that releases everything `waited_long` later releases as much as is made.
+
+        Iterations then rest, so that few of them are waiting for it at once.
+        """
+        self._released_after = self.waited_long
+        self._paced_at = clock.monotonic()
+        self._full_at = self._paced_at + _FILLING_SHARE * self.waited_long
+        self._drained = self._levels()
+
+    @property
+    def is_paced(self) -> bool:
+        return self._released_after > 0
+
+    @property
+    def is_filling(self) -> bool:
+        return self._full_at > 0
+
+    def has_filled(self) -> bool:
+        """Return whether the time is over that `fill` has begun."""
+        if clock.monotonic() >= self._full_at:
+            self._full_at = 0.0
+        return not self.is_filling
+
+    def pace(self) -> None:
+        if self.is_paced:
+            self._pause(max(0.0, self._paced_at + self._released_after / _MOST_WAITING - clock.monotonic()))
+            self._paced_at = clock.monotonic()
+
+    def _others_remain(self) -> bool:
+        """Return whether a thread that ran at the start, other than this one, still runs."""
+        return len(self._threads & sys._current_frames().keys()) > 1
 
     def may_end(self) -> bool:
         """Return whether there are more threads, child processes or tasks than at the start, which may end."""
         return any(
             self._samples.above_start(name) > 0 for name in (*TREE, *self._late()) if find_resource(name).ends_by_itself
         )
+
+    def standing(self, resource: str) -> int:
+        """Return how many handles exist above the start, or above what another thread had left when it was waited for."""
+        level, drained = self._samples.level(resource), self._drained.get(resource)
+        return self._samples.above_start(resource) if drained is None else level - drained
+
+    def _levels(self) -> dict[str, int]:
+        return {name: self._samples.level(name) for name in self._scarce()}
+
+    def accept(self) -> None:
+        """Keep what waiting on a suspicion has corrected in the last row; `put_back` undoes it otherwise."""
+        self._uncorrected = {}
+
+    def put_back(self) -> None:
+        """Undo the correction: a last row that is lower, for a part that was waited for, would hide the growth."""
+        for name, level in self._uncorrected.items():
+            self._samples.columns[name][self._samples.n] = level
+        self._uncorrected = {}
+
+    def _scarce(self) -> list[str]:
+        return [*TREE, *self._instruments.folders, *self._late()]
 
     def _late(self) -> list[str]:
         return [name for name in self._instruments.reads if find_resource(name).ends_by_itself]

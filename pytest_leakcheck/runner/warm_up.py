@@ -67,6 +67,7 @@ class WarmUp:
         # The instruments can be opened even if few descriptors are left.
         with room_for_descriptors():
             sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk_now=walk_now)
+        sampler.settling.deadline = run.clock.deadline
         named = {budget.resource for budget in run.plan.budgets if budget.explicit}
         if sampler.instruments.resident is not None:
             sampler.instruments.resident.named = RESIDENT in named

@@ -12,10 +12,13 @@ import multiprocessing
 import os
 import queue
 import threading
+import time
 from array import array
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from math import inf
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, SpawnContext
 from multiprocessing.pool import ThreadPool
@@ -153,6 +156,36 @@ class Consumer:
 def hand_to_consumer(work: Callable[[], None]) -> None:
     Consumer.jobs.put(work)
     Consumer.jobs.join()
+
+
+class Reaper:
+    """A thread that closes what it has got a while later, as a server does with a connection."""
+
+    got: ClassVar[deque[tuple[float, int]]] = deque()
+    stop: threading.Event
+    thread: threading.Thread
+
+    @classmethod
+    def start(cls) -> None:
+        cls.stop = threading.Event()
+        cls.thread = threading.Thread(target=cls.reap)
+        cls.thread.start()
+
+    @classmethod
+    def reap(cls) -> None:
+        while not cls.stop.wait(0.01):
+            while cls.got and cls.got[0][0] < time.monotonic():
+                os.close(cls.got.popleft()[1])
+
+    @classmethod
+    def end(cls) -> None:
+        cls.stop.set()
+        cls.thread.join()
+        drain(cls.got, lambda one: os.close(one[1]))()
+
+
+def hand_to_reaper(seconds: float) -> None:
+    Reaper.got.append((time.monotonic() + seconds, os.open(os.devnull, os.O_RDONLY)))
 
 
 def executor_of_processes() -> ProcessPoolExecutor:
@@ -295,6 +328,17 @@ CASES = (
         teardown=Consumer.stop,
         line=("FILES.append(open(os.devnull))", "Consumer.jobs.put(work)"),
         owner=("cases.handed_over.FILES",),
+    ),
+    Case(
+        "number_closed_late_by_a_thread",
+        ("fd",),
+        partial(hand_to_reaper, inf),
+        partial(hand_to_reaper, 0.6),
+        setup=Reaper.start,
+        teardown=Reaper.end,
+        timed=True,
+        line=("Reaper.got.append(",),
+        owner=("Reaper.got",),
     ),
     Case(
         "process_executor_not_shut",

@@ -11,3 +11,4 @@ def pytest_collection_finish() -> None:
     if settling is not None:
         settling.Settling.seconds = min(settling.Settling.seconds, 0.3)
         settling.Settling.seconds_alone = min(settling.Settling.seconds_alone, 0.05)
+        settling.Settling.seconds_held = min(settling.Settling.seconds_held, 1.0)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from math import inf
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.repetition import Repetition
+from pytest_leakcheck.runner.settling import Settling
 from repeats import Work, descriptors, open_null, repeat, verdict_on
 
 pytestmark = [
@@ -208,3 +212,87 @@ def test_a_leak_that_did_not_recur_when_time_was_up_is_inconclusive(monkeypatch:
     assert verdict.reason == (
         "+1.0/iter sustained over 17 iterations, but it did not recur while traced: it depends on time, or has ended"
     )
+
+
+class Reaper:
+    """What releases each handle some time after it was made, or all at once; time is what the work and the waits take."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float, *, at_once: bool = False) -> None:
+        self.now = self.waited = 0.0
+        self._seconds, self._at_once = seconds, at_once
+        self._held: deque[tuple[float, int]] = deque()
+        monkeypatch.setattr(clock, "monotonic", lambda: self.now)
+        monkeypatch.setattr(clock, "sleep", self._sleep)
+        monkeypatch.setattr(Settling, "seconds_alone", 0.25)
+        monkeypatch.setattr(Settling, "seconds_held", 6.0)
+
+    def hand_over(self) -> None:
+        begun = self.now // self._seconds * self._seconds if self._at_once else self.now
+        self._held.append((begun + self._seconds, open_null()))
+        self._pass(0.02)
+
+    def _sleep(self, seconds: float) -> None:
+        self.waited += seconds
+        self._pass(seconds)
+
+    def _pass(self, seconds: float) -> None:
+        self.now += seconds
+        self.release(self.now)
+
+    def release(self, now: float = inf) -> None:
+        while self._held and self._held[0][0] <= now:
+            os.close(self._held.popleft()[1])
+
+
+@pytest.fixture
+def other_thread() -> Iterator[threading.Event]:
+    """Its event ends it."""
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    yield end
+    end.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "at_once", "leaks_every", "expected"),
+    [(4, False, 0, ("ok", 0)), (5, True, 0, ("ok", 0)), (4, False, 5, ("leak", 0.2)), (10, False, 0, ("leak", 1))],
+)
+@pytest.mark.usefixtures("other_thread")
+def test_what_a_thread_of_the_start_releases_seconds_later_is_no_leak(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, at_once: bool, leaks_every: int, expected: tuple[str, float]
+) -> None:
+    """A server closes a connection late: what it never closes is a leak at its own rate, beside others too."""
+    reaper = Reaper(monkeypatch, seconds, at_once=at_once)
+    calls = itertools.count(1)
+    with descriptors() as kept:
+
+        def work() -> None:
+            reaper.hand_over()
+            if leaks_every and next(calls) % leaks_every == 0:
+                kept.append(open_null())
+
+        verdict = verdict_on(work, Budget("fd"), max_time=60)
+        reaper.release()
+    assert (verdict.outcome, round(verdict.slope, 1)) == expected
+    assert seconds < 6 or 6 <= reaper.waited < 6.5
+
+
+def test_only_a_thread_that_was_there_at_the_start_and_still_runs_is_given_that_time(
+    monkeypatch: pytest.MonkeyPatch, other_thread: threading.Event
+) -> None:
+    if len(sys._current_frames()) > 2:
+        pytest.skip("other threads run in this process")
+    reaper = Reaper(monkeypatch, 4)
+    calls = itertools.count()
+
+    def work() -> None:
+        reaper.hand_over()
+        if next(calls) == 8:
+            other_thread.set()
+
+    verdict = verdict_on(work, Budget("fd"))
+    reaper.release()
+    assert verdict.outcome == "leak"
+    assert reaper.waited < 1
