@@ -328,3 +328,35 @@ def test_a_child_that_the_test_spawns_does_not_run_the_session_again(project: Pr
     )
     outcome = project.run("--leakcheck-isolate", "--leakcheck-iterations=4")
     assert (outcome.status, outcome.verdicts["test_pool", "fd"]) == (0, "ok")
+
+
+def test_a_test_that_is_undecided_is_not_run_again_by_itself(project: Project) -> None:
+    """In another process it may fail, for the state of earlier tests; its outcome is that of its runs here."""
+    project.write(
+        "test_it.py",
+        """
+    import itertools, os, threading
+    import pytest
+
+    CALLS, KEPT, PROCESSES, STATE = itertools.count(), [], "processes", []
+
+    def work():
+        sum(range(100_000))
+        # Unevenly, as what malloc keeps for a thread.
+        if next(CALLS) % 7 in (0, 2): KEPT.append(bytearray(600 + 70 * (next(CALLS) % 97)))
+
+    def test_first(): STATE.append(1)
+
+    @pytest.mark.leakcheck(resources=["heap"], iterations=60)
+    def test_needs_first():
+        assert STATE
+        with open(PROCESSES, "a") as file: print(os.getpid(), file=file)
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "2 passed", outcome.text
+    assert outcome.verdicts["test_needs_first", "heap"] == "inconclusive"
+    assert len(set((project.folder / "processes").read_text().split())) == 1
