@@ -203,7 +203,7 @@ class CauseSearch:
         if self._resource.in_python:
             made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=of_heap)
         if not made.path:
-            made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap)
+            made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap, of_c=made.of_c)
             made = yield from find_line(made, read, slope, self._schedule, self._rate, of_heap=of_heap)
         if not made.path and of_heap:
             made = yield from trace_natively(made, slope, self._rate, self._schedule)

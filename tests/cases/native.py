@@ -58,6 +58,38 @@ def copied_text_freed() -> None:
     clib.free(clib.strdup(b"a name that C has copied " * 8))
 
 
+def reply() -> int:
+    address = clib.malloc(4000)
+    ADDRESSES.append(address)
+    return int(address)
+
+
+def copied_reply() -> bytes:
+    """A wrapper of a library in C that copies its answers and does not free them."""
+    address = clib.malloc(4000)
+    ADDRESSES.append(address)
+    return ctypes.string_at(address, 4000)
+
+
+def reply_copied() -> None:
+    assert len(copied_reply()) == 4000
+
+
+def reply_copied_and_freed() -> None:
+    assert len(copied_reply()) == 4000
+    clib.free(ADDRESSES.pop())
+
+
+def reply_copied_to_array() -> None:
+    rows = np.array(np.ctypeslib.as_array((ctypes.c_ubyte * 4000).from_address(reply())))
+    assert rows.size == 4000
+
+
+def reply_copied_to_array_and_freed() -> None:
+    reply_copied_to_array()
+    clib.free(ADDRESSES.pop())
+
+
 def every_tenth() -> None:
     address = clib.malloc(8192)
     if next(CALLS) % 10 == 0:
@@ -302,6 +334,24 @@ CASES = (
         copied_text_freed,
         teardown=drain(ADDRESSES, clib.free),
         line=("clib.strdup(",),
+        owner=("cases.native.ADDRESSES",),
+    ),
+    Case(
+        "reply_copied",
+        ("heap",),
+        reply_copied,
+        reply_copied_and_freed,
+        teardown=drain(ADDRESSES, clib.free),
+        line=("address = clib.malloc(4000)",),
+        owner=("cases.native.ADDRESSES",),
+    ),
+    Case(
+        "reply_copied_to_array",
+        ("heap",),
+        reply_copied_to_array,
+        reply_copied_to_array_and_freed,
+        teardown=drain(ADDRESSES, clib.free),
+        line=("address = clib.malloc(4000)", "from_address(reply())"),
         owner=("cases.native.ADDRESSES",),
     ),
     Case(

@@ -6,7 +6,8 @@ The traced iterations run after the verdict.
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -92,6 +93,19 @@ class Allocations:
         if not self._theirs:
             tracemalloc.stop()
         return _diff_stacks(self._before, after, self.counted)
+
+
+@contextmanager
+def python_traced() -> Iterator[Callable[[], int]]:
+    """Have `tracemalloc` count what Python's objects hold, and yield a function that reads it, in bytes."""
+    theirs = tracemalloc.is_tracing()
+    if not theirs:
+        tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0]
+    finally:
+        if not theirs:
+            tracemalloc.stop()
 
 
 def kept_now() -> tuple[Kept, ...]:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.object_inspection import name_of_called
+from pytest_leakcheck.attribution.tracing.allocations import python_traced
 from pytest_leakcheck.attribution.tracing.source_code import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
-from pytest_leakcheck.attribution.tracing.tracer import OWN, Event, Handler, is_left_out
+from pytest_leakcheck.attribution.tracing.tracer import OWN, QUIET, Event, Handler, is_left_out
 from pytest_leakcheck.model.culprit import Site
 
 # A call explains a growth if it retains between `LEAST` and `MOST` times that amount; the excess is released elsewhere.
@@ -33,6 +35,8 @@ _MIN_MAIN_RATIO: Final = 0.6
 # and all others together retain and release at most this share of what it retains: Python's lists of freed objects may
 # move a block per iteration from one function to another.
 _MAX_BESIDE_MAIN_RATIO: Final = 0.5
+# What a call returns may be a copy of what leaks if new Python objects hold at least this share of the growth in it.
+_MIN_COPY_RATIO: Final = 0.8
 _MAX_FLOWS_SHOWN: Final = 4
 # A line, and the name of the function that it calls.
 _Call: TypeAlias = tuple[int, str]
@@ -55,6 +59,17 @@ class Traced:
     ends_early: bool = False
     # The last function calls functions of the program that change the counter.
     calls_program: bool = False
+    # The functions on the path.
+    codes: tuple[CodeType, ...] = ()
+    # What new Python objects hold that the call, or one on the path whose inside was left out, has left behind.
+    python: int = 0
+
+    def cut(self) -> Traced:
+        """End the path in the innermost function of the program, at any of its lines; without one, return no path."""
+        path = self.path[: len(self.codes)]
+        while path and not is_own(path[-1].file):
+            path = path[:-1]
+        return Traced((*path[:-1], replace(path[-1], call="")), code=self.codes[len(path) - 1]) if path else Traced(())
 
 
 class _Node:
@@ -86,6 +101,8 @@ class CallTree:
         self.read = read
         # What each node itself retains, without its calls. Python ints would be memory blocks that the tracer leaks.
         self.own = array("q", (0,))
+        # The part of it that new Python objects hold; zeros until that is measured.
+        self.python = array("q", (0,))
         self.last = 0
         self.round = 0
         self.root = _Node(0, 0, None, "")
@@ -105,6 +122,18 @@ class CallTree:
         """Reset all sums and keep the nodes; for use after the first iteration, which also fills caches."""
         for at in range(len(self.own)):
             self.own[at] = 0
+
+    @contextmanager
+    def measuring_python(self) -> Iterator[None]:
+        """Measure what new Python objects hold, in place of the counter."""
+        read = self.read
+        self.own, self.python = self.python, self.own
+        try:
+            with python_traced() as self.read:
+                yield
+        finally:
+            self.own, self.python = self.python, self.own
+            self.read = read
 
     def charge(self, event: Event, thread: int, node: _Node, returned: str) -> None:
         self.own[node.at] += self.take(event, thread, returned)
@@ -126,9 +155,22 @@ class CallTree:
         return grown
 
     def explain(self, growth: int) -> Traced:
-        """Follow all growth that was traced, or the verdict's if that leads to no line, as beside another thread."""
+        """Follow all growth that was traced, or the verdict's if that leads to no line, as beside another thread.
+
+        If the call that this leads to returns as much, only what Python's objects do not hold is followed; without a
+        result, the path ends in the innermost function of the program, for `LineTracer`.
+        """
         traced = self.traced()
-        return self.traced(growth) if read_path(traced.path) is None or traced.flows else traced
+        if read_path(traced.path) is None or traced.flows:
+            traced = self.traced(growth)
+        if traced.python < max(1.0, _MIN_COPY_RATIO * growth):
+            return traced
+        for node in _list_subtrees([self.root]):
+            # What the test runner holds is released between two iterations, where nothing is counted.
+            of_runner = node.code is not None and QUIET[node.code.co_filename]
+            self.own[node.at] = 0 if of_runner else self.own[node.at] - self.python[node.at]
+        of_c = self.traced(growth)
+        return traced.cut() if read_path(of_c.path) is None or of_c.flows else of_c
 
     def traced(self, total: int | None = None) -> Traced:
         """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""
@@ -140,6 +182,8 @@ class CallTree:
         # The Python function reached so far; the line in it, and the C function called there, if any.
         code: CodeType | None = None
         line, name = 0, ""
+        codes: list[CodeType] = []
+        python = 0
         while True:
             calls = _group_by_line(nodes, code)
             kept = {key: self._sum_subtrees(group) for key, group in calls.items()}
@@ -152,6 +196,7 @@ class CallTree:
             elif is_by_chance(kept[nearest], [amount for call, amount in kept.items() if call != nearest], wanted):
                 name = ""
                 break
+            python += sum(self.python[node.at] for node in nodes if node.code is None)
             nodes = calls[nearest]
             line, name = nearest
             called = nodes[0].code
@@ -159,6 +204,7 @@ class CallTree:
                 if code is not None:
                     path.append(_make_site(code, line, name))
                 code, line, name = called, called.co_firstlineno, ""
+                codes.append(called)
         if code is not None:
             path.append(_make_site(code, line, name))
         own = sum(self.own[node.at] for node in nodes)
@@ -174,6 +220,8 @@ class CallTree:
                 self.own[node.at] and node.code is not None and is_own(node.code.co_filename)
                 for node in _list_subtrees(nodes)
             ),
+            codes=tuple(codes),
+            python=python + sum(self.python[node.at] for node in _list_subtrees(nodes)),
         )
 
     def _sum_subtrees(self, nodes: Iterable[_Node]) -> int:
@@ -256,6 +304,7 @@ class _ThreadStack:
         if node is None:
             node = calls[key] = _Node(len(tree.own), lasti, code, name or name_of_called(code))
             tree.own.append(0)
+            tree.python.append(0)
         self._nodes.append(node)
         self._marks.append(mark)
         return new

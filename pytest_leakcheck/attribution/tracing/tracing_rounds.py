@@ -6,9 +6,10 @@ Each round is a generator that yields before each of its iterations and returns 
 from __future__ import annotations
 
 import gc
+from array import array
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from math import ceil
 from types import CodeType
@@ -16,8 +17,14 @@ from typing import Final, TypeVar
 
 from pytest_leakcheck.attribution.call_paths import is_own, read_path
 from pytest_leakcheck.attribution.handle_kinds import Things
-from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of
+from pytest_leakcheck.attribution.tracing.allocations import (
+    MIN_WHOLE_RATIO,
+    Allocations,
+    culprit_of,
+    python_traced,
+)
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
+from pytest_leakcheck.attribution.tracing.call_tree import MOST as MOST_OF_GROWTH
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
@@ -40,6 +47,12 @@ OF_EXACT: Final = 3
 _CACHE_ITERATIONS: Final = 8
 # Bytes. The largest size of blocks in malloc's cache; the cache may hide a growth below this size.
 _MAX_CACHED_BYTES: Final = 1040
+# A copy of what leaks makes malloc's memory grow if it is too large for its cache.
+_MIN_COPY_BYTES: Final = _MAX_CACHED_BYTES / MOST_OF_GROWTH
+# How much longer an iteration may take in which the memory of Python's objects is counted, and seconds that it may take
+# in any case: pytest's part of it is traced as well.
+_MAX_SLOWDOWN: Final = 10.0
+_MIN_LONGEST_SECONDS: Final = 0.1
 # How often the resource should grow during a round. A round for a resource that grows rarely has more iterations.
 _MIN_GROWTHS_SEEN: Final = 3
 # An iteration begins only if this multiple of the previous one's duration is left.
@@ -82,6 +95,8 @@ class Made:
     process: str = ""
     # The resource that the path creates in place of the one that was searched for.
     companion: str = ""
+    # Whether C has allocated it, and Python's objects hold little of it.
+    of_c: bool = False
 
     @property
     def line(self) -> tuple[str, int]:
@@ -213,7 +228,8 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
         kept = allocations.close()
     found = culprit_of(kept, slope, by_size=by_size)
     if found is None:
-        return Made(why="not allocated by Python")
+        is_of_c = by_size and sum(one.size for one in kept) < _MIN_RATIO * slope
+        return Made(why="not allocated by Python", of_c=is_of_c)
     is_part = (found.size if by_size else found.blocks) < MIN_WHOLE_RATIO * slope
     if not _has_own_line(found.path) or (is_part and len(found.path) == 1):
         # If recording frames takes too long, only the last one is recorded.
@@ -228,20 +244,23 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
     schedule: Schedule,
     *,
     of_heap: bool = False,
+    of_c: bool = False,
     few: int = _CACHE_ITERATIONS,
 ) -> Generator[None, None, Made]:
-    """Find the call in which any counter grows; `of_heap`: it counts bytes from malloc; `few`: as `Schedule.iterations`."""
-    counted = 0
+    """Find the call in which any counter grows; `few` is as in `Schedule.iterations`.
+
+    `of_heap`: it counts bytes from malloc. `of_c`: Python's objects hold little of the growth.
+    """
     tree = CallTree(read)
     with _open_tracer(tree, schedule) as tracer, drained_thread_cache() if of_heap else nullcontext():
-        for n in schedule.iterations(rate, few):
-            tracer.arm()
-            yield
-            tracer.disarm()
-            schedule.collect()
-            counted = n
-            if n == 0:
-                tree.forget()
+        counted = yield from _repeat(tracer, tree.forget, schedule, rate, few)
+    of_c = of_c and rate >= _MIN_RATIO and slope > _MIN_COPY_BYTES
+    if counted and of_c:
+        # A call is not named for what it returns, such as a copy of what leaks.
+        longest = max(_MAX_SLOWDOWN * schedule.plain_seconds, _MIN_LONGEST_SECONDS)
+        with tree.measuring_python(), _open_tracer(tree, schedule, longest) as slower:
+            seen = yield from _repeat(slower, tree.forget, schedule, rate, OF_EXACT)
+        tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
     traced = tree.explain(round(slope * counted))
     where = read_path(traced.path)
     if where is None:
@@ -253,7 +272,23 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
     if why and traced.calls_program and not is_own(traced.path[-1].file):
         # A library calls the program back, such as an event loop: the line that calls the library is not the one.
         return Made(why=why)
-    return Made(traced.path, why, code=traced.code, in_line=traced.code is None)
+    return Made(traced.path, why, code=traced.code, in_line=traced.code is None, of_c=of_c)
+
+
+def _repeat(
+    tracer: Tracer | Lines, forget: Callable[[], None], schedule: Schedule, rate: float, few: int
+) -> Generator[None, None, int]:
+    """Run the iterations of a round, and forget what the first one showed; return how many count."""
+    counted = 0
+    for n in schedule.iterations(rate, few):
+        tracer.arm()
+        yield
+        tracer.disarm()
+        schedule.collect()
+        counted = n
+        if n == 0:
+            forget()
+    return counted
 
 
 def find_line(  # noqa: PLR0913 - as `charge`
@@ -262,21 +297,17 @@ def find_line(  # noqa: PLR0913 - as `charge`
     """Find the line in which a counter grows, if only the function is known; return `made` if its line is exact."""
     if made.in_line or made.code is None or not made.path:
         return made
-    counted = 0
-    lines = Lines(made.code, read, schedule.plain_seconds)
-    try:
-        with drained_thread_cache() if of_heap else nullcontext():
-            few = _CACHE_ITERATIONS if of_heap and slope < _MAX_CACHED_BYTES else OF_EXACT
-            for n in schedule.iterations(rate, few):
-                lines.arm()
-                yield
-                lines.disarm()
-                schedule.collect()
-                counted = n
-                if n == 0:
-                    lines.forget()
-    finally:
-        lines.close()
+    with ExitStack() as stack:
+        if of_heap:
+            stack.enter_context(drained_thread_cache())
+        if made.of_c:
+            # What a line has copied from the memory that leaks is not the leak.
+            python, whole = stack.enter_context(python_traced()), read
+            read = lambda: whole() - python()  # noqa: E731
+        lines = Lines(made.code, read, schedule.plain_seconds)
+        stack.callback(lines.close)
+        few = _CACHE_ITERATIONS if of_heap and slope < _MAX_CACHED_BYTES else OF_EXACT
+        counted = yield from _repeat(lines, lines.forget, schedule, rate, few)
     wanted = round(slope * counted)
     line = lines.line(wanted)
     if line == made.path[-1].line or (made.lasti >= 0 and not line):
@@ -342,8 +373,8 @@ def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arri
 
 
 @contextmanager
-def _open_tracer(listener: Listener, schedule: Schedule) -> Iterator[Tracer]:
-    tracer = Tracer(listener, schedule.plain_seconds)
+def _open_tracer(listener: Listener, schedule: Schedule, longest: float = 0.0) -> Iterator[Tracer]:
+    tracer = Tracer(listener, schedule.plain_seconds, longest)
     try:
         yield tracer
     finally:

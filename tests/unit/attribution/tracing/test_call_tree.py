@@ -5,6 +5,7 @@ import gc
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -89,6 +90,39 @@ def test_what_is_given_back_is_no_growth(heap: Callable[[], int]) -> None:
     held: list[int] = []
     culprit = followed(heap, lambda: outer(held, leaks=False))
     assert culprit.kept < ROUNDS * SIZE / 2
+
+
+def copied(held: list[int], *, leaks: bool) -> bytes:
+    block = allocate(SIZE)  # block
+    copy = ctypes.string_at(block, SIZE)
+    if leaks:
+        held.append(block)
+    else:
+        libc.free(block)
+    return copy
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="a call of ctypes makes an event")
+@pytest.mark.parametrize("leaks", [True, False])
+def test_a_copy_of_what_c_keeps_is_not_named(heap: Callable[[], int], *, leaks: bool) -> None:
+    held: list[int] = []
+
+    def work() -> None:
+        copied(held, leaks=leaks)
+
+    tree = CallTree(heap)
+    # All of them in one line: the call paths are compared.
+    for python in (False, True):
+        with tree.measuring_python() if python else nullcontext():
+            trace(tree, work, ROUNDS)
+    culprit = tree.explain(ROUNDS * SIZE)
+    if leaks:
+        # Both calls have gained as much.
+        assert within(culprit.path, HERE)[-1][1] == "allocate"
+    else:
+        assert culprit.kept < ROUNDS * SIZE / 2
+    for block in held:
+        libc.free(block)
 
 
 def make(counter: Counter) -> None:
