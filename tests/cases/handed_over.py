@@ -34,6 +34,7 @@ NUMBERS: array[int] = array("i")
 ROWS: list[Any] = []
 BUFFERS: list[bytes] = []
 EXECUTORS: list[ProcessPoolExecutor] = []
+CHILDREN: list[asyncio.subprocess.Process] = []
 
 
 def open_and_keep() -> None:
@@ -241,6 +242,58 @@ class Worker:
         cls.requests.close()
 
 
+class Loop:
+    """An event loop in a thread of its own, which lives as long as the program."""
+
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+
+    @classmethod
+    def start(cls) -> None:
+        cls.loop = asyncio.new_event_loop()
+        cls.thread = threading.Thread(target=cls.loop.run_forever, daemon=True)
+        cls.thread.start()
+
+    @classmethod
+    def stop(cls) -> None:
+        while CHILDREN:
+            asyncio.run_coroutine_threadsafe(end(CHILDREN.pop()), cls.loop).result()
+        cls.loop.call_soon_threadsafe(cls.loop.stop)
+        cls.thread.join()
+        cls.loop.close()
+        drain(FILES, lambda file: file.close())()
+
+
+async def end(child: asyncio.subprocess.Process) -> None:
+    child.kill()
+    await child.wait()
+
+
+async def perform(work: Callable[[], None]) -> None:
+    work()
+
+
+def hand_to_loop(work: Callable[[], None]) -> None:
+    asyncio.run_coroutine_threadsafe(perform(work), Loop.loop).result()
+
+
+async def start_child() -> None:
+    CHILDREN.append(await asyncio.create_subprocess_exec("sleep", "1000"))
+
+
+async def start_and_end_child() -> None:
+    await start_child()
+    await end(CHILDREN.pop())
+
+
+def child_of_loop() -> None:
+    asyncio.run_coroutine_threadsafe(start_child(), Loop.loop).result()
+
+
+def child_of_loop_ended() -> None:
+    asyncio.run_coroutine_threadsafe(start_and_end_child(), Loop.loop).result()
+
+
 def keep_in_worker() -> None:
     Worker.ask("keep")
 
@@ -339,6 +392,26 @@ CASES = (
         timed=True,
         line=("Reaper.got.append(",),
         owner=("Reaper.got",),
+    ),
+    Case(
+        "file_opened_in_loop_of_a_thread",
+        ("fd",),
+        partial(hand_to_loop, open_and_keep),
+        partial(hand_to_loop, open_and_close),
+        setup=Loop.start,
+        teardown=Loop.stop,
+        line=("FILES.append(open(os.devnull))", "run_coroutine_threadsafe(perform(work)"),
+        owner=("cases.handed_over.FILES",),
+    ),
+    Case(
+        "child_started_in_loop_of_a_thread",
+        ("process", "fd", "thread"),
+        child_of_loop,
+        child_of_loop_ended,
+        setup=Loop.start,
+        teardown=Loop.stop,
+        line=("create_subprocess_exec(", "run_coroutine_threadsafe(start_child()"),
+        owner=("cases.handed_over.CHILDREN",),
     ),
     Case(
         "process_executor_not_shut",

@@ -157,18 +157,24 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     candidates = [one for one in growing if _gain_may_fit(sought, one)]
     # The lists that this function makes also refer to the candidates, so they must not count as owners.
     ours = {*ignore, id(came), id(own), id(builtin), id(candidates), *map(id, own), *map(id, builtin)}
-    reason = ""
+    reason, listed = "", Holders(())
     # Types that are not builtin come first, then the containers. Builtin types come last, because objects of any kind
     # are made of them.
     for survivors in (*own, (), *builtin):
         try:
             holders = find_owners(sought, candidates, survivors, new, ours, check_time=check_time)
         except TimeoutError:
-            return Holders((), "the search ran out of time")
-        if holders.owners:
+            return listed if listed.owners else Holders((), "the search ran out of time")
+        if holders.owners and (sought.identities is None or not _is_list_of_library(holders.owners[0])):
             return holders
+        listed = listed if listed.owners else holders
         reason = reason or holders.reason
-    return Holders((), reason)
+    return listed if listed.owners else Holders((), reason)
+
+
+def _is_list_of_library(owner: Owner) -> bool:
+    """Return whether the standard library holds the handles, which may only list what the program keeps."""
+    return owner.name.partition(".")[0] in sys.stdlib_module_names or owner.root.startswith("thread ")
 
 
 def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
@@ -248,6 +254,9 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     if not found:
         what = describe_holder(fit[0].holder)
         return Holders((), f"a {what} grows, and is held outside Python objects (C)")
+    if sought.identities is not None:
+        # All of them stand for the handles.
+        found.sort(key=lambda one: _is_list_of_library(one[0]))
     return _without_test_runner(found)
 
 

@@ -40,7 +40,8 @@ class Arrivals(Generic[Key]):
     """A tracer's listener that records the call path of each new handle.
 
     It reads a cheap count at each event, and lists the handles only if that has changed, if another thread may have
-    created one, and at the end. `in_other_threads`: an untraced thread may have created one, whose path is not known.
+    created one, and at the end. `handed_in`: the lines that handed work to untraced threads, one of which may have created
+    a handle; that handle has no path.
     """
 
     def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
@@ -55,7 +56,7 @@ class Arrivals(Generic[Key]):
         self._held: list[Key] = []
         self._handover = Handover()
         self._untraced = UntracedThreads()
-        self.in_other_threads = False
+        self.handed_in: list[str] = []
 
     def begin(self) -> None:
         """Begin an iteration. Handles created between the previous iteration and this one are not recorded."""
@@ -77,7 +78,9 @@ class Arrivals(Generic[Key]):
 
     def _on_event(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
         now = self._count()
-        changed = event in ("end", "cut") or now != self._last or self._held
+        changed = event in ("end", "cut") or now != self._last or bool(self._held)
+        # The count may not show what another thread has done.
+        changed = changed or self._untraced.has_waited(event, frame, called)
         # Listing lets other threads run, and the one that created the handle may reach its own event in that time.
         if changed and self._lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
             try:
@@ -123,8 +126,7 @@ class Arrivals(Generic[Key]):
         if elsewhere is not None:
             path, code, lasti, exact, ends_early = elsewhere, None, -1, True, False
             if not path:
-                self.in_other_threads = True
-                return
+                self.handed_in = self._untraced.lines
         path = tuple(site for site in path if not OWN[site.file])
         for key in fresh:
             self._arrived[key] = Arrival(path, now[key], exact, code, lasti, ends_early)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -38,6 +39,8 @@ _HARMLESS_FUNCTIONS: Final = frozenset(
         "poll.poll",
         "select",
         "sleep",
+        # The signal with which a thread wakes an event loop.
+        "socket.send",
     }
 )
 # Functions of the standard library that hand work to a thread that already runs.
@@ -92,6 +95,7 @@ class Handover:
 
 # The code of a frame of the program, and its line.
 _Line = tuple[CodeType, int]
+_WAIT: Final = threading.Condition.wait.__code__
 
 
 class UntracedThreads:
@@ -103,37 +107,62 @@ class UntracedThreads:
         before = set() if sys.version_info >= (3, 12) else {one.ident for one in threading.enumerate()}
         self._threads = before - {own}
         self._handed: dict[_Line, tuple[Site, ...]] = {}
+        # Those whose work may not have ended: nothing was waited for since.
+        self._pending: set[_Line] = set()
 
     def begin(self) -> None:
         self._handed.clear()
+        self._pending.clear()
         self._threads &= {one.ident for one in threading.enumerate()}
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of this iteration, as ``file:line``."""
+        return [f"{PurePath(code.co_filename).name}:{line}" for code, line in self._handed]
 
     def note(self, event: Event, frame: FrameType, called: Any) -> None:
         if not self._threads:
             return
-        if event == "call":
-            code, caller = frame.f_code, frame.f_back
+        if self.has_waited(event, frame, called):
+            if len(self._pending) == 1:
+                # Of several, it is not known which has been waited for.
+                self._pending.clear()
+        elif event == "call" and frame.f_back is not None:
+            self._note_call(frame.f_code, frame.f_back)
         elif event == "c_call" and type(called) is CodeType:
-            code, caller = called, frame
-        else:
+            self._note_call(called, frame)
+
+    def _note_call(self, code: CodeType, caller: FrameType) -> None:
+        if code.co_name not in _HANDING_FUNCTIONS or not is_standard(code.co_filename):
             return
-        if code.co_name in _HANDING_FUNCTIONS and caller is not None and is_standard(code.co_filename):
-            line = _line_of_program(caller)
-            if line is not None and line not in self._handed:
-                self._handed[line] = path_to(caller, f"{code.co_qualname}()")
+        # Of the calls that lead there, only the program's own: what the others do has created nothing.
+        while is_standard(caller.f_code.co_filename) and caller.f_back is not None:
+            code, caller = caller.f_code, caller.f_back
+        line = (caller.f_code, caller.f_lineno or 0)
+        self._handed[line] = path_to(caller, f"{code.co_qualname}()")
+        self._pending.add(line)
+
+    def has_waited(self, event: Event, frame: FrameType, called: Any) -> bool:
+        """Return whether a thread has waited for another one, which has probably ended its work."""
+        return bool(self._handed) and (
+            (event == "return" and frame.f_code is _WAIT) or (event == "c_return" and called is _WAIT)
+        )
 
     def path_of(self, event: Event, frame: FrameType, called: Any) -> tuple[Site, ...] | None:
         """Return the call path at which an untraced thread caused a change; empty if it is unknown.
 
-        None if the thread that sees the change has caused it, or handed the work over in the line that now runs.
+        None if the thread that sees the change has caused it.
         """
         returned = name_of_called(called) if event == "c_return" else ""
-        if not self._handed or (returned and returned not in _HARMLESS_FUNCTIONS):
+        if not self._handed or (returned and called is not _WAIT and returned not in _HARMLESS_FUNCTIONS):
             return None
-        if _line_of_program(frame) in self._handed:
-            return None
-        # A function that only waits has caused nothing.
-        return next(iter(self._handed.values())) if returned and len(self._handed) == 1 else ()
+        line = _line_of_program(frame)
+        if line in self._handed:
+            return self._handed[line]
+        # What only waits, the beginning of a thread and what comes after the last event has caused nothing.
+        idle = returned or line is None or event == "end" or self.has_waited(event, frame, called)
+        lines = self._pending if len(self._pending) == 1 else self._handed
+        return self._handed[next(iter(lines))] if idle and len(lines) == 1 else ()
 
 
 def is_wait(path: Sequence[Site]) -> bool:
@@ -142,7 +171,7 @@ def is_wait(path: Sequence[Site]) -> bool:
 
 
 def _line_of_program(frame: FrameType | None) -> _Line | None:
-    """Return the line that runs in the innermost frame outside of the standard library."""
+    """Return the line that runs in the innermost frame outside of the standard library; None if there is none."""
     while frame is not None and is_standard(frame.f_code.co_filename):
         frame = frame.f_back
     return None if frame is None else (frame.f_code, frame.f_lineno or 0)

@@ -62,8 +62,9 @@ _MIN_RATIO: Final = 0.5
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _SCATTERED: Final = "created in several places, none of which accounts for half of them"
 _IN_ANOTHER_THREAD: Final = (
-    "a thread that started before the search may have created it, and this Python cannot trace that thread"
+    "a thread that ran before the search may have created it, which this Python cannot trace; its work came from "
 )
+_MAX_LINES_SHOWN: Final = 3
 _NO_ITERATION_LEFT: Final = "no iteration was left to trace its calls"
 _NO_TIME_LEFT: Final = "no time was left to trace its calls"
 _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
@@ -196,8 +197,10 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
             return Made(
                 why=f"created in {where}; no line is known, because {children.why or _SCATTERED}", process=where
             )
-        nothing = _IN_ANOTHER_THREAD if arrivals.in_other_threads else _NO_CALL_SEEN if counted else schedule.why_none
-        return Made(why=tracer.interrupted or (_SCATTERED if place else nothing))
+        why = _SCATTERED if place else _NO_CALL_SEEN if counted else schedule.why_none
+        if arrivals.handed_in:
+            why = _IN_ANOTHER_THREAD + " or ".join(arrivals.handed_in[:_MAX_LINES_SHOWN])
+        return Made(why=tracer.interrupted or why, identities=frozenset(alive))
     arrival = place[0]
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
     if children is not None and any(one is arrival for one in of_children.values()):

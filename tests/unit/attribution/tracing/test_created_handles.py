@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -130,9 +131,15 @@ def handed_over(pool: ThreadPoolExecutor, kept: Keeper, *, leaks: bool) -> None:
 
 
 def handed_over_twice(pool: ThreadPoolExecutor, kept: Keeper) -> None:
-    first = pool.submit(len, "")
+    first = pool.submit(late, Keeper(), leaks=False)
     first.result()
     handed_over(pool, kept, leaks=True)
+
+
+def handed_over_at_once(pool: ThreadPoolExecutor, kept: Keeper) -> None:
+    first = pool.submit(len, "")
+    handed_over(pool, kept, leaks=True)
+    first.result()
 
 
 def test_what_an_earlier_thread_makes_is_charged_to_the_line_that_handed_the_work_over(kept: Keeper) -> None:
@@ -152,13 +159,45 @@ def test_what_an_earlier_thread_makes_is_charged_to_the_line_that_handed_the_wor
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="all threads are traced")
-def test_of_two_lines_that_hand_work_over_neither_is_named(kept: Keeper) -> None:
+@pytest.mark.parametrize("work", [handed_over_twice, handed_over_at_once])
+def test_of_two_lines_that_hand_work_over_the_one_is_named_that_was_not_waited_for(
+    work: Callable[[ThreadPoolExecutor, Keeper], None], kept: Keeper
+) -> None:
     with ThreadPoolExecutor(1) as pool, counted_fds() as (count, list_now):
         pool.submit(len, "").result()
         arrivals = Arrivals(count, list_now)
-        trace(arrivals, lambda: handed_over_twice(pool, kept), ROUNDS)
-        assert arrivals.survivors() == {}
-        assert arrivals.in_other_threads
+        trace(arrivals, lambda: work(pool, kept), ROUNDS)
+        found = list(arrivals.survivors().values())
+        assert len(found) == ROUNDS
+        if work is handed_over_twice:
+            assert {within(one.path, HERE)[-1][:2] for one in found} == {(marked(handed_over), "handed_over")}
+            return
+        assert {one.path for one in found} == {()}
+        assert len(arrivals.handed_in) == 2
+
+
+async def open_in_loop(kept: Keeper, *, leaks: bool) -> None:
+    await asyncio.sleep(0.02)
+    kept.take(os.dup(0), leaks=leaks)
+
+
+def by_loop(loop: asyncio.AbstractEventLoop, kept: Keeper, *, leaks: bool) -> None:
+    asyncio.run_coroutine_threadsafe(open_in_loop(kept, leaks=leaks), loop).result()  # here
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="all threads are traced")
+def test_the_call_that_wakes_the_loop_of_a_thread_is_not_the_one_that_makes_the_handle(kept: Keeper) -> None:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    found = arrived(lambda: by_loop(loop, kept, leaks=True))
+    assert [one.path[-1].call for one in found] == ["run_coroutine_threadsafe()"] * ROUNDS
+    assert {within(one.path, HERE)[-1][0] for one in found} == {marked(by_loop)}
+    kept.close()
+    assert arrived(lambda: by_loop(loop, kept, leaks=False)) == []
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
 
 
 def by_ctypes(kept: Keeper) -> None:
