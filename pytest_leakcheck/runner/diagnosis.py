@@ -13,7 +13,7 @@ import linecache
 import re
 import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -33,6 +33,7 @@ from pytest_leakcheck.attribution.tracing.native_stacks import load_memray, trac
 from pytest_leakcheck.attribution.tracing.source_code import text_of
 from pytest_leakcheck.attribution.tracing.thread_handover import is_wait
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
+    MAX_CACHED_BYTES,
     MOST,
     OF_EXACT,
     Made,
@@ -42,12 +43,14 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     follow,
     trace_allocations,
 )
-from pytest_leakcheck.judge.growth import MISS, growth, middle
+from pytest_leakcheck.judge.growth import growth, middle
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import RESIDENT, RESOURCES
+from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
+from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner.sampler import Sampler
 
 # Iterations that must be left to look for the line that stores what is retained in its owner.
@@ -61,13 +64,12 @@ _SECONDS_PER_OBJECT: Final = 2e-6
 _MIN_FREQUENT_RATIO: Final = 0.5
 # and if its objects hold at least this share of retained bytes.
 _MIN_BYTES_SHARE: Final = 0.1
-# A leak recurs in the search if the resource grows by at least this share of what was expected.
-_MIN_RECURRING_RATIO: Final = 0.5
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
+_REASON_ENDED: Final = "it depends on time, or has ended"
 _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
 
 
@@ -95,7 +97,7 @@ class CauseSearch:
         self._innocent = innocent
         self._verdict = verdict
         self._resource = verdict.traits
-        self._schedule = Schedule(plain_seconds, deadline, self._collect)
+        self._schedule = Schedule(plain_seconds, deadline, self._collect, _reader_of(sampler, verdict.resource))
         self._culprit = Culprit(verdict.resource)
         self._made = Made()
         self._kept = Made()
@@ -167,13 +169,14 @@ class CauseSearch:
             # On a busy machine the count alone may take longer than the time that is left.
             self._schedule.postpone(clock.monotonic() - began)
         gc.freeze()
-        read = self._sampler.instruments.counter(self._verdict.resource)
-        self._collect()
-        first = read()
         made = yield from self._find_site()
-        self._collect()
-        rises = min(1.0, self._rate) * self._schedule.used
-        self.recurred = rises < MISS or read() - first >= _MIN_RECURRING_RATIO * slope * self._schedule.used
+        if self._has_ended():
+            # What has grown instead is a bystander, such as the cache of a library that the search fills.
+            median = format_rate(max(0.0, middle(self._schedule.rises)), self._resource.unit).partition("/")[0]
+            reason = f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
+            self._why = dict.fromkeys(("site", "owner"), reason)
+            self.recurred = False
+            return
         self._made = made
         self._why["site"] = made.why
         if self._verdict.outcome == "unclosed":
@@ -186,6 +189,13 @@ class CauseSearch:
             self._why["owner"] = f"a search of {objects:,} objects would take longer than the time that was left"
         else:
             yield from self._find_owner(before, made, earlier)
+
+    def _has_ended(self) -> bool:
+        """Return whether the search did not see the growth, though each of its iterations should have shown it."""
+        # malloc's own cache hides smaller growth.
+        least = max(self._resource.resolution, MAX_CACHED_BYTES if self._resource.in_python_bytes else 0)
+        slope, shows = self._verdict.slope, self._verdict.outcome != "unclosed" and self._verdict.slope >= least
+        return shows and not self._schedule.has_grown(slope, self._share)
 
     def _find_site(self) -> Generator[None, None, Made]:
         sampler, name, slope = self._sampler, self._verdict.resource, self._verdict.slope
@@ -302,13 +312,17 @@ class CauseSearch:
     @property
     def _rate(self) -> float:
         """The share of iterations with growth; for what Python or a device allocates, slope / median rise up to 1."""
-        slope = self._verdict.slope
         if not self._resource.in_python and self._resource.exhausts != "device":
             # A handle is one unit; growth of other kinds has no typical size.
-            return slope
+            return self._verdict.slope
+        return self._share
+
+    @property
+    def _share(self) -> float:
+        """The share of iterations with growth: slope / median rise up to 1."""
         readings = self._sampler.samples.series(self._verdict.resource).readings
         rises = [after - before for before, after in pairwise(readings) if after > before]
-        return min(1.0, slope / middle(rises)) if rises else 1.0
+        return min(1.0, self._verdict.slope / middle(rises)) if rises else 1.0
 
     def _find_keeper(self, container: Any) -> Generator[None, None, None]:
         """Find the line that stores what is retained in its owner; another line may create it."""
@@ -330,6 +344,13 @@ class CauseSearch:
             self._collect()
             self._why["owner"] = "no cycle was found in what the garbage collector freed"
             self._culprit = replace(self._culprit, cycle=cycle)
+
+
+def _reader_of(sampler: Sampler, resource: str) -> Callable[[], int]:
+    """Return a reader of a resource as it is judged: with that of child processes."""
+    if resource in TREE:
+        return lambda: sampler.instruments.tree.read()[TREE.index(resource)]
+    return sampler.instruments.counter(resource)
 
 
 def _own_identities() -> Iterator[int]:

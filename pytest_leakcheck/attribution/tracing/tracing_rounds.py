@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
 from types import CodeType
 from typing import Final, TypeVar
@@ -46,9 +47,9 @@ OF_EXACT: Final = 3
 # as in use before the program takes them.
 _CACHE_ITERATIONS: Final = 8
 # Bytes. The largest size of blocks in malloc's cache; the cache may hide a growth below this size.
-_MAX_CACHED_BYTES: Final = 1040
+MAX_CACHED_BYTES: Final = 1040
 # A copy of what leaks makes malloc's memory grow if it is too large for its cache.
-_MIN_COPY_BYTES: Final = _MAX_CACHED_BYTES / MOST_OF_GROWTH
+_MIN_COPY_BYTES: Final = MAX_CACHED_BYTES / MOST_OF_GROWTH
 # How much longer an iteration may take in which the memory of Python's objects is counted, and seconds that it may take
 # in any case: pytest's part of it is traced as well.
 _MAX_SLOWDOWN: Final = 10.0
@@ -59,6 +60,10 @@ _MIN_GROWTHS_SEEN: Final = 3
 _TIME_RESERVE: Final = 1.25
 # The smallest share of the growth that a named line accounts for, and of the iterations that need no additional ones.
 _MIN_RATIO: Final = 0.5
+# Growth that should be seen this often has ended if it is seen at least once less than in this share of the iterations that
+# should show it: where it comes by chance, that happens in less than 1 % of the searches.
+_MIN_EXPECTED: Final = 5
+_MIN_GROWN_RATIO: Final = 0.25
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _SCATTERED: Final = "created in several places, none of which accounts for half of them"
 _IN_ANOTHER_THREAD: Final = (
@@ -121,8 +126,19 @@ class Made:
 class Schedule:
     """Budget of iterations, shared by all rounds; `lacks_time`: the last round ended because its time was up."""
 
-    def __init__(self, plain_seconds: float, deadline: float, collect: Callable[[], object]) -> None:
-        """Begin no iteration after the deadline (``clock.monotonic``); `collect` collects garbage as the harness does."""
+    def __init__(
+        self,
+        plain_seconds: float,
+        deadline: float,
+        collect: Callable[[], object],
+        read: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Begin no iteration after the deadline (``clock.monotonic``); `collect` collects garbage as the harness does.
+
+        `read` reads the resource that is searched for.
+        """
+        self._read = read
+        self._levels: list[array[int]] = []
         self.plain_seconds = plain_seconds
         self.used = 0
         self.collect = collect
@@ -147,13 +163,28 @@ class Schedule:
         last = min(self.used + wanted, MOST if rate >= _MIN_RATIO else _MOST_IF_RARE)
         first, took = self.used, self.plain_seconds
         began = clock.monotonic()
+        levels = array("q")
+        self._levels.append(levels)
         # The previous iteration is the estimate: a traced one may take ten times as long as an untraced one.
         while self.used < last and began + _TIME_RESERVE * took < self._deadline:
             self.used += 1
             yield self.used - first - 1
+            # In one place only: what the search itself holds is then the same at each reading.
+            levels.append(self._read())
             now = clock.monotonic()
             began, took = now, now - began
         self.lacks_time = self.used < last
+
+    @property
+    def rises(self) -> tuple[int, ...]:
+        """How much the resource has grown in each iteration after the second one of its round: these fill caches."""
+        return tuple(after - before for levels in self._levels for before, after in pairwise(levels[1:]))
+
+    def has_grown(self, slope: float, share: float) -> bool:
+        """Return whether the resource still grows, or too few iterations have run; `share`: of iterations with growth."""
+        rises = self.rises
+        expected, grew = share * len(rises), sum(1 for one in rises if one >= _MIN_RATIO * slope / share)
+        return expected < _MIN_EXPECTED or grew >= _MIN_GROWN_RATIO * expected - 1
 
     @property
     def why_none(self) -> str:
@@ -309,7 +340,7 @@ def find_line(  # noqa: PLR0913 - as `charge`
             read = lambda: whole() - python()  # noqa: E731
         lines = Lines(made.code, read, schedule.plain_seconds)
         stack.callback(lines.close)
-        few = _CACHE_ITERATIONS if of_heap and slope < _MAX_CACHED_BYTES else OF_EXACT
+        few = _CACHE_ITERATIONS if of_heap and slope < MAX_CACHED_BYTES else OF_EXACT
         counted = yield from _repeat(lines, lines.forget, schedule, rate, few)
     wanted = round(slope * counted)
     line = lines.line(wanted)

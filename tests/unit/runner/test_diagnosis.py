@@ -47,3 +47,33 @@ def test_what_the_plugin_remembers_of_files_owns_nothing() -> None:
         remembers(__file__)
         (results,) = (one for one in gc.get_referents(remembers) if type(one) is dict and __file__ in one)
         assert id(results) in ours
+
+
+def test_growth_that_ends_before_the_search_has_neither_line_nor_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What grows in the search in its place, such as the cache of a library, is a bystander."""
+    kept: list[object] = []
+    bystander: list[object] = []
+    ended = False
+
+    def work() -> None:
+        (bystander if ended else kept).append([])
+
+    def search(self: diagnosis.CauseSearch) -> bool:
+        nonlocal ended
+        ended = ends
+        return done(self)
+
+    done = diagnosis.CauseSearch.iteration_done
+    monkeypatch.setattr(diagnosis.CauseSearch, "iteration_done", search)
+    for ends in (True, False):
+        ended = False
+        gauges = {"kept": lambda: len(kept)}
+        result = repeat(work, Budget("gauge:kept", 0), gauges=gauges)
+        assert result.culprit
+        if ends:
+            reason = "+0.0 of +1.0/iter while traced: it depends on time, or has ended"
+            assert result.culprit.unresolved == {"site": reason, "owner": reason}
+            assert result.culprit.site is None
+        else:
+            assert result.culprit.site
+            assert result.culprit.owner
