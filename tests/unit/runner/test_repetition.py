@@ -207,7 +207,7 @@ def test_a_leak_that_did_not_recur_when_time_was_up_is_inconclusive(monkeypatch:
             kept.append(open_null())
 
     with descriptors() as kept:
-        (verdict,) = judge_twice(work, max_time=2.7).verdicts
+        (verdict,) = judge_twice(work, max_time=3.2).verdicts
     assert verdict.outcome == "inconclusive"
     assert verdict.reason == (
         "+1.0/iter sustained over 17 iterations, but it did not recur while traced: it depends on time, or has ended"
