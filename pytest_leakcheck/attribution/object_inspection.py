@@ -14,6 +14,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from contextvars import Context
 from itertools import islice
 from types import (
     AsyncGeneratorType,
@@ -32,7 +33,7 @@ from types import (
 )
 from typing import Any, Final
 
-CONTAINERS: Final = (list, dict, set, deque)
+CONTAINERS: Final = (list, dict, set, deque, Context)
 # Types of values that grow in place or are replaced by longer ones.
 PAYLOAD: Final = (str, bytes, bytearray, tuple, frozenset, array, io.BytesIO, io.StringIO)
 LRU: Final = type(functools.lru_cache(lambda: None))
@@ -101,10 +102,15 @@ def length(one: object) -> int:
 
 
 def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
-    """List the newest entries as (key, value), newest first; keys are indexes, or the elements of a set (unordered)."""
+    """List the newest entries as (key, value), newest first; keys are indexes, or the elements of a set (unordered).
+
+    Those of a context are unordered too, and are its variables.
+    """
     kind: Any = container_kind(one)
     if kind is dict:
         return list(islice(reversed(dict.items(one)), count))
+    if kind is Context:
+        return list(islice(one.items(), count))
     if kind is set:
         return [(value, value) for value in islice(set.__iter__(one), count)]
     last = length(one) - 1

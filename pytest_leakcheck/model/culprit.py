@@ -33,7 +33,9 @@ class Culprit(OfResource):
         where: Where it is created; None if unresolved.
         kept: The line that stores it in its owner, if that differs from the line that creates it.
         owner: The object that retains it; None if unresolved.
-        cycle: The type names of a reference cycle that only the garbage collector frees, in the order of the cycle.
+        others: Further objects, each of which retains a share of it, as `owner` does then.
+        cycle: The type names of a reference cycle that only the garbage collector frees, in the order of the cycle; of a
+            frame, the function and the variable that closes it.
         unresolved: Why the ``site`` or the ``owner`` (the possible keys) could not be found.
         hint: Advice, if the cause matches a known pattern; else empty.
         iterations: The number of iterations run to find the cause.
@@ -50,6 +52,7 @@ class Culprit(OfResource):
     where: Where | None = None
     kept: Site | None = None
     owner: Owner | None = None
+    others: tuple[Owner, ...] = ()
     cycle: tuple[str, ...] = ()
     unresolved: Mapping[str, str] = field(default_factory=dict)
     hint: str = ""

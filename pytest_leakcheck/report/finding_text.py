@@ -367,7 +367,10 @@ def holder_rows(culprit: Culprit) -> Iterator[Row]:
     """Yield a row with the name of the owner, or why it is unknown."""
     if culprit.owner is not None:
         # Never shortened: readers search the source for this name.
-        yield "held by", culprit.owner.name or culprit.owner.root
+        all_owners = (culprit.owner, *culprit.others)
+        shares = [f" (+{one.gained:.1f}/iter)" if culprit.others and one.gained else "" for one in all_owners]
+        names = [(one.name or one.root) + share for one, share in zip(all_owners, shares, strict=True)]
+        yield from under("held by", [names[0], *(f"and {name}" for name in names[1:])])
     elif "owner" in culprit.unresolved and culprit.unresolved["owner"] != culprit.unresolved.get("site"):
         yield "held by", f"not resolved: {culprit.unresolved['owner']}"
 

@@ -92,7 +92,7 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
     held = {
         name: kinds
         for name, kinds in survivors(start, now).items()
-        if name == red.resource or not find_resource(name).is_memory
+        if name == red.resource or (not find_resource(name).is_memory and sampler.samples.state(name) == "growing")
     }
     if red.resource == RESIDENT and (grown := sampler.samples.grown_children()):
         more = {pid: format_amount(by, red.traits.unit) for pid, by in sampler.samples.children().items()}

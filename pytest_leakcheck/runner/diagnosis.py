@@ -7,28 +7,28 @@ before and after, and the references to what grew are followed back to a root.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import inspect
 import linecache
 import re
-import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from pytest_leakcheck.attribution.call_paths import plugin_files
 from pytest_leakcheck.attribution.handle_kinds import Things, pieces_of, things_of
-from pytest_leakcheck.attribution.heap.cycles import name_cycles, save_garbage
+from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
 from pytest_leakcheck.attribution.heap.evictions import find_eviction
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 from pytest_leakcheck.attribution.hints import hint_for
-from pytest_leakcheck.attribution.object_inspection import LRU, container_kind, length
+from pytest_leakcheck.attribution.object_inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing.native_stacks import load_memray, trace_natively
 from pytest_leakcheck.attribution.tracing.source_code import text_of
 from pytest_leakcheck.attribution.tracing.thread_handover import is_wait
@@ -43,7 +43,7 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     follow,
     trace_allocations,
 )
-from pytest_leakcheck.judge.growth import growth, middle
+from pytest_leakcheck.judge.growth import middle
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.resources import RESIDENT, RESOURCES
 from pytest_leakcheck.model.units import format_rate
@@ -66,7 +66,6 @@ _MIN_FREQUENT_RATIO: Final = 0.5
 _MIN_BYTES_SHARE: Final = 0.1
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
-_OWN_PACKAGE: Final = "pytest_leakcheck"
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
 _REASON_ENDED: Final = "it depends on time, or has ended"
@@ -105,6 +104,7 @@ class CauseSearch:
         self.recurred = True
         self._pool = ""
         self._why: dict[str, str] = {}
+        self._exits = 0
         self._steps = self._investigate()
 
     def iteration_done(self) -> bool:
@@ -168,6 +168,7 @@ class CauseSearch:
             before = Census(values=self._resource.in_python_bytes)
             # On a busy machine the count alone may take longer than the time that is left.
             self._schedule.postpone(clock.monotonic() - began)
+        self._exits = atexit._ncallbacks()
         gc.freeze()
         made = yield from self._find_site()
         if self._has_ended():
@@ -198,26 +199,30 @@ class CauseSearch:
         return shows and not self._schedule.has_grown(slope, self._share)
 
     def _find_site(self) -> Generator[None, None, Made]:
-        sampler, name, slope = self._sampler, self._verdict.resource, self._verdict.slope
-        read = sampler.instruments.counter(name)
-        things = things_of(name, read, sampler.instruments.folders.get(name))
-        device = sampler.instruments.device_for(name)
-        if device is not None:
-            things = pieces_of(device)
-        if things is not None:
+        slope, read = self._verdict.slope, self._sampler.instruments.counter(self._verdict.resource)
+        if (things := self._things()) is not None:
             made = yield from self._follow(things)
             if made.path or made.process or self._verdict.outcome != "leak" or not self._resource.of_tree:
                 return made
             return (yield from self._follow_companion(made))
         made, of_heap = Made(), self._resource.in_python_bytes
         if self._resource.in_python:
-            made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=of_heap)
+            counted = [name for name, one in RESOURCES.items() if one.made_of == "objects"]
+            steady = of_heap and all(self._sampler.samples.state(name) == "flat" for name in counted)
+            made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=of_heap, steady=steady)
         if not made.path:
             made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap, of_c=made.of_c)
             made = yield from find_line(made, read, slope, self._schedule, self._rate, of_heap=of_heap)
         if not made.path and of_heap:
             made = yield from trace_natively(made, slope, self._rate, self._schedule)
         return made
+
+    def _things(self) -> Things | None:
+        """Return the kind of handle that grows; None if it is none, or cannot be listed."""
+        name, instruments = self._verdict.resource, self._sampler.instruments
+        if (device := instruments.device_for(name)) is not None:
+            return pieces_of(device)
+        return things_of(name, instruments.counter(name), instruments.folders.get(name))
 
     def _follow(self, things: Things) -> Generator[None, None, Made]:
         slope, schedule = self._verdict.slope, self._schedule
@@ -234,9 +239,10 @@ class CauseSearch:
         for name, other in RESOURCES.items():
             if name == self._verdict.resource or not other.of_tree or not samples.has(name):
                 continue
-            difference = abs(samples.above_start(name) - total)
-            state = growth(samples.series(name).readings, other.tolerance).state
-            if state != "growing" or difference > _MAX_DIFFERENCE_RATIO * total:
+            if (
+                samples.state(name) != "growing"
+                or abs(samples.above_start(name) - total) > _MAX_DIFFERENCE_RATIO * total
+            ):
                 continue
             if (things := things_of(name, self._sampler.instruments.counter(name))) is not None:
                 found = yield from self._follow(things)
@@ -246,7 +252,6 @@ class CauseSearch:
         return made
 
     def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
-        slope = self._verdict.slope
         if not self._schedule.used:
             # Nothing was created since the first count, so nothing has grown.
             return
@@ -255,24 +260,19 @@ class CauseSearch:
         gc.unfreeze()
         try:
             sought = self._describe_sought(made)
-            ours = {id(came), id(sought), *_own_identities(), *self._innocent}
+            ours = {id(came), *_own_identities(), *self._innocent}
             growing = before.grown(later, ours)
+            sought = replace(sought, more=before.more, exits=atexit._ncallbacks() - self._exits)
             holders = search(
                 sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)
             )
-            if self._resource.is_pooled and holders.objects and (by := find_eviction(holders.objects[0])):
-                self._pool = (
-                    f"{by} removes entries from it: if that bounds it, set the bound as a budget, or more iterations"
-                )
+            self._pool = self._describe_pool(holders)
             if self._resource.in_python:
-                self.kinds = self._retained_kinds(came, holders, growing)
+                self.kinds = self._retained_kinds(came, holders, growing, before.more)
             elif self._resource.exhausts == "device":
                 self.kinds = tensor_kinds(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
-            if holders.is_cycle:
-                ours |= {id(one) for one in came if is_ours(one)}
-                garbage = [one for one in came if id(one) not in ours]
-                self._culprit = replace(self._culprit, cycle=name_cycles(garbage, slope * self._schedule.used))
-                del garbage
+            if not holders.owners and not self._sampler.instruments.watch.enabled:
+                self._name_garbage(came, sought.identities)
         finally:
             # Release the list before the freeze, so that the search retains none of these objects.
             del came, growing
@@ -281,21 +281,39 @@ class CauseSearch:
             is_thread = self._resource.handles == "threads"
             self._why["owner"] = "the interpreter holds each thread until it ends" if is_thread else holders.reason
             return
-        self._culprit = replace(self._culprit, owner=holders.owners[0])
+        others = holders.owners[1:] if holders.joint else ()
+        self._culprit = replace(self._culprit, owner=holders.owners[0], others=others)
+        if MOST - self._schedule.used < _KEEPER_ITERATIONS:
+            return
+        if not holders.objects and holders.owners[0].name == "atexit":
+            yield from self._find_keeper(atexit._ncallbacks)
         # A root itself may hold the objects, such as a running frame. It has no entries that could be followed.
         for container in holders.objects[:1]:
-            if container_kind(container) is not None and MOST - self._schedule.used >= _KEEPER_ITERATIONS:
-                yield from self._find_keeper(container)
+            if container_kind(container) is not None:
+                yield from self._find_keeper(partial(length, container))
 
-    def _retained_kinds(self, came: Sequence[object], holders: Holders, growing: Sequence[Growing]) -> tuple[Held, ...]:
+    def _describe_pool(self, holders: Holders) -> str:
+        by = find_eviction(holders.objects[0]) if self._resource.is_pooled and holders.objects else ""
+        return (
+            f"{by} removes entries from it: if that bounds it, set the bound as a budget, or more iterations"
+            if by
+            else ""
+        )
+
+    def _retained_kinds(
+        self, came: Sequence[object], holders: Holders, growing: Sequence[Growing], more: Mapping[int, int]
+    ) -> tuple[Held, ...]:
         """List the kinds of objects that are retained: first the entries that the owner has gained."""
         iterations, made_of = self._schedule.used, self._resource.made_of
         least_bytes = _MIN_BYTES_SHARE * self._verdict.slope * iterations if made_of == "memory" else 0.0
-        kinds = kinds_of(came, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes)
-        gained = [one for one in growing if not one.is_value and holders.objects and one.holder is holders.objects[0]]
+        kinds = kinds_of(came, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes, more)
+        gained = [one for one in growing if not one.is_value and any(one.holder is owner for owner in holders.objects)]
         entries = [kind_of_entries(one, iterations, of_bytes=made_of != "objects") for one in gained]
-        first = tuple(kind for kind in entries if kind is not None)
-        return (*first, *(kind for kind in kinds if kind.what not in {one.what for one in first}))
+        listed: dict[str, Held] = {}
+        for kind in filter(None, entries):
+            same = listed.get(kind.what)
+            listed[kind.what] = replace(kind, count=kind.count + same.count) if same else kind
+        return (*listed.values(), *(kind for kind in kinds if kind.what not in listed))
 
     def _describe_sought(self, made: Made) -> Sought:
         slope, made_of = self._verdict.slope, self._resource.made_of
@@ -324,9 +342,8 @@ class CauseSearch:
         rises = [after - before for before, after in pairwise(readings) if after > before]
         return min(1.0, self._verdict.slope / middle(rises)) if rises else 1.0
 
-    def _find_keeper(self, container: Any) -> Generator[None, None, None]:
+    def _find_keeper(self, entries: Callable[[], int]) -> Generator[None, None, None]:
         """Find the line that stores what is retained in its owner; another line may create it."""
-        entries = partial(length, container)
         gained = (self._culprit.owner.gained if self._culprit.owner else 0.0) or 1.0
         kept = yield from charge(entries, gained, gained, self._schedule, few=OF_EXACT)
         kept = yield from find_line(kept, entries, gained, self._schedule)
@@ -336,14 +353,28 @@ class CauseSearch:
     def _find_cycle(self) -> Generator[None, None, None]:
         # Collect the garbage of the search itself first.
         self._collect()
+        things = self._things()
         for _ in self._schedule.iterations(1.0, 0):
+            before = things.list_now() if things is not None else {}
             yield
-            garbage = [one for one in save_garbage(self._collect) if not is_ours(one)]
-            cycle = name_cycles(garbage, self._verdict.slope)
-            del garbage
+            now = things.list_now() if things is not None else {}
+            self._name_garbage(gc.get_objects(), [key for key, what in now.items() if before.get(key) != what])
             self._collect()
-            self._why["owner"] = "no cycle was found in what the garbage collector freed"
-            self._culprit = replace(self._culprit, cycle=cycle)
+            self._why["owner"] = "no cycle was found that the garbage collector frees and that leads to it"
+
+    def _name_garbage(self, objects: Sequence[object], identities: Collection[Hashable] | None) -> None:
+        """Name the cycle among new objects that keeps these handles, or the growth, from being freed."""
+        garbage = [one for one in find_garbage(objects) if not is_ours(one)]
+        expected, made_of = self._verdict.slope * self._schedule.used, self._resource.made_of
+        if made_of == "handles" and identities:
+            retained = handles_in(garbage, identities)
+        elif made_of == "memory":
+            retained = largest_in(garbage, _MIN_FREQUENT_RATIO * expected)
+        else:
+            self._culprit = replace(self._culprit, cycle=name_cycles(garbage, expected))
+            return
+        if retained:
+            self._culprit = replace(self._culprit, cycle=name_cycles(garbage, expected, retained))
 
 
 def _reader_of(sampler: Sampler, resource: str) -> Callable[[], int]:
@@ -360,10 +391,3 @@ def _own_identities() -> Iterator[int]:
     yield from (id(getattr(re, name, None)) for name in ("_cache", "_cache2"))
     # `threading._active` contains every running thread, and keeps none alive.
     yield id(getattr(threading, "_active", None))
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == _OWN_PACKAGE:
-            values = list(vars(module).values())
-            yield from map(id, values)
-            # A cached function holds its results in a dict, which only C refers to.
-            cached = [one for one in values if type(one) is LRU]
-            yield from (id(one) for one in gc.get_referents(*cached) if type(one) is dict)

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Final
 
+from pytest_leakcheck.judge.growth import State, growth
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import RESIDENT, Kind, find_resource
 from pytest_leakcheck.probes.memory import anonymous_of
@@ -85,6 +86,12 @@ class Samples:
     def rises(self, resource: str) -> int:
         x = self.series(resource).readings
         return sum(1 for before, after in pairwise(x) if after > before)
+
+    def state(self, resource: str) -> State:
+        """Return whether a counter grows; undecided for one that is not read."""
+        if not self.has(resource):
+            return "undecided"
+        return growth(self.series(resource).readings, find_resource(resource).tolerance).state
 
     def series(self, resource: str) -> Series:
         released = self.released[resource][: self.n] if resource in self.released else ()

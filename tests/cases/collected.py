@@ -57,6 +57,39 @@ def watch_closed() -> None:
     watch.poll.close()
 
 
+class Pool:
+    """Polls for its engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.poll = select.epoll()
+
+
+class Engine:
+    """Has a pool that knows it: a cycle."""
+
+    def __init__(self) -> None:
+        self.pool = Pool(self)
+
+
+class Bind:
+    """A cycle as well, and nothing hangs from it."""
+
+    def __init__(self) -> None:
+        self.known = {self}
+
+
+def engine_not_closed() -> None:
+    Engine()
+    Bind()
+
+
+def engine_closed() -> None:
+    engine = Engine()
+    engine.pool.poll.close()
+    Bind()
+
+
 def frame_in_a_cycle() -> None:
     poll = select.epoll()
     try:
@@ -97,12 +130,21 @@ CASES = (
         owner=("cycle of Watch, method",),
     ),
     Case(
+        "engine_beside_a_cycle",
+        ("fd",),
+        engine_not_closed,
+        engine_closed,
+        verdict="unclosed",
+        line=("self.poll = select.epoll()",),
+        owner=("cycle of Engine, Pool",),
+    ),
+    Case(
         "frame_in_a_cycle",
         ("fd",),
         frame_in_a_cycle,
         frame_let_go,
         verdict="unclosed",
         line=("select.epoll()",),
-        owner=("cycle of LookupError, traceback, frame",),
+        owner=("cycle of LookupError, traceback, frame of frame_in_a_cycle() local 'kept'",),
     ),
 )

@@ -8,11 +8,13 @@ import functools
 import gc
 import importlib.abc
 import logging
+import select
 import signal
 import sys
 import types
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
+from multiprocessing import util
 from typing import Any
 
 from cases.case import Case, numbers, unique
@@ -60,6 +62,26 @@ def exit_registered() -> None:
 def exit_unregistered() -> None:
     atexit.register(done, [next(NUMBERS)])
     atexit.unregister(done)
+
+
+class Worker:
+    """Polls, and is entered in a registry that forgets it once it is gone."""
+
+    def __init__(self) -> None:
+        self.poll = select.epoll()
+        self.finalizer = util.Finalize(self, self.poll.close)
+
+
+def stop(worker: Worker) -> None:
+    worker.finalizer()
+
+
+def exit_keeps_worker() -> None:
+    atexit.register(stop, Worker())
+
+
+def worker_let_go() -> None:
+    Worker()
 
 
 class Signals:
@@ -217,6 +239,16 @@ CASES = (
         exit_unregistered,
         teardown=lambda: atexit.unregister(done),
         line=("atexit.register(done",),
+        owner=("atexit",),
+    ),
+    Case(
+        "exit_keeps_worker",
+        ("fd",),
+        exit_keeps_worker,
+        worker_let_go,
+        teardown=lambda: atexit.unregister(stop),
+        line=("self.poll = select.epoll()",),
+        owner=("atexit",),
     ),
     Case(
         "signal_handlers_chained",
@@ -227,6 +259,7 @@ CASES = (
         teardown=Signals.restore,
         process_wide=True,
         line=("signal.signal(signal.SIGUSR1, lambda",),
+        owner=("handler of SIGUSR1",),
     ),
     Case(
         "import_hook_left",

@@ -12,9 +12,11 @@ import sqlite3
 import ssl
 import zlib
 from array import array
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 from xml.parsers import expat
 
 import numpy as np
@@ -27,6 +29,7 @@ CALLS = itertools.count()
 ADDRESSES = clib.addresses()
 LOST = clib.addresses()
 KEPT: list[Any] = []
+RECENT: OrderedDict[int, BinaryIO] = OrderedDict()
 API = ctypes.pythonapi
 
 
@@ -123,6 +126,29 @@ def freed_on_error() -> None:
         return
     finally:
         clib.free(address)
+
+
+def read_recent() -> None:
+    """Open a file, and close the oldest of those that are kept open: as many come as go."""
+    RECENT[next(NUMBERS)] = Path(os.devnull).open("rb")
+    if len(RECENT) > 8:
+        RECENT.popitem(last=False)[1].close()
+
+
+def close_recent() -> None:
+    while RECENT:
+        RECENT.popitem()[1].close()
+    drain(ADDRESSES, clib.free)()
+
+
+def lost_beside_a_full_cache() -> None:
+    ADDRESSES.append(clib.malloc(152))
+    read_recent()
+
+
+def freed_beside_a_full_cache() -> None:
+    clib.free(clib.malloc(152))
+    read_recent()
 
 
 class Handle:
@@ -370,6 +396,15 @@ CASES = (
         freed_on_error,
         teardown=drain(ADDRESSES, clib.free),
         line=("clib.calloc(1, 3000)",),
+        owner=("cases.native.ADDRESSES",),
+    ),
+    Case(
+        "malloc_beside_a_full_cache",
+        ("heap",),
+        lost_beside_a_full_cache,
+        freed_beside_a_full_cache,
+        teardown=close_recent,
+        line=("ADDRESSES.append(clib.malloc(152))",),
         owner=("cases.native.ADDRESSES",),
     ),
     Case(

@@ -73,6 +73,21 @@ def indexed_and_removed() -> None:
         table.pop()
 
 
+def kept_in_two() -> None:
+    REGISTRY[next(NUMBERS)] = Session(0)
+    BY_USER["all"].append(Session(1))
+
+
+def forget_both() -> None:
+    REGISTRY.clear()
+    BY_USER.clear()
+
+
+def dropped_from_two() -> None:
+    kept_in_two()
+    forget_both()
+
+
 class Topic:
     """Calls all subscribers."""
 
@@ -165,6 +180,22 @@ def error_noted() -> None:
         parse()
     except IndexError as error:
         ERRORS[:] = [error.with_traceback(None)]
+
+
+def error_in_a_cycle() -> None:
+    try:
+        parse()
+    except IndexError as error:
+        # The error knows this frame, and the frame the error.
+        last = error
+    assert last.__traceback__ is not None
+
+
+def error_let_go() -> None:
+    try:
+        parse()
+    except IndexError as error:
+        assert error.__traceback__ is not None
 
 
 def kept_on_error() -> None:
@@ -292,6 +323,15 @@ CASES = (
         owner=("cases.objects.REGISTRY",),
     ),
     Case(
+        "kept_in_two",
+        ("object",),
+        kept_in_two,
+        dropped_from_two,
+        teardown=forget_both,
+        line=("REGISTRY[next(NUMBERS)] = Session(0)", 'BY_USER["all"].append(Session(1))', "kept_in_two()"),
+        owner=("cases.objects.REGISTRY", "cases.objects.BY_USER"),
+    ),
+    Case(
         "view_forgotten",
         ("object",),
         view_forgotten,
@@ -411,5 +451,16 @@ CASES = (
         teardown=Indexes.drop,
         line=("row = [",),
         owner=("cases.objects.Indexes.tables",),
+    ),
+    Case(
+        "error_without_collector",
+        ("object",),
+        error_in_a_cycle,
+        error_let_go,
+        setup=gc.disable,
+        teardown=collector_on,
+        process_wide=True,
+        line=("last = error", "parse()", "return rows[0].rows[10]"),
+        owner=("cycle of IndexError, traceback, frame of error_in_a_cycle() local 'last'",),
     ),
 )

@@ -32,8 +32,9 @@ def holders_of(
     rate: float | None = 1.0,
     size: float | None = None,
     more: int = MORE,
+    remaining: int | None = None,
 ) -> Holders:
-    """As the caller does it; `kind`: of what the survivors are."""
+    """As the caller does it; `kind`: of what the survivors are; `remaining`: how many of them replaced no other."""
     gc.freeze()
     for i in range(WARM):
         step(i)
@@ -49,7 +50,12 @@ def holders_of(
     second = newcomers()
     gc.unfreeze()
     growing = before.grown(second)
-    return find_owners(Sought(more, rate, size), growing, survivors, first | second)
+    return find_owners(
+        Sought(more, rate, size, more=None if remaining is None else {id(kind): remaining}),
+        growing,
+        survivors,
+        first | second,
+    )
 
 
 def owner_of(step: Callable[[int], object], kind: type | None = None, **hints: Any) -> Owner:

@@ -103,7 +103,9 @@ def _row(findings: Sequence[Mapping[str, Any]]) -> Row:
         return row | {"judged": judged}
     unresolved = (worst["culprit"] or {}).get("unresolved", {})
     cycle = (worst["culprit"] or {}).get("cycle", ())
-    owner = worst["owner"]["name"] if worst["owner"] else f"cycle of {', '.join(cycle)}" if cycle else None
+    others = (worst["culprit"] or {}).get("others", ())
+    names = sorted(one["name"] for one in (worst["owner"], *others) if one)
+    owner = " and ".join(names) if names else f"cycle of {', '.join(cycle)}" if cycle else None
     return row | {
         "slope": _rounded(worst["slope"]),
         "site": _site(worst["site"]) if worst["site"] else _unresolved(unresolved, "site"),

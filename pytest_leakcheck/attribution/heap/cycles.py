@@ -1,78 +1,139 @@
-"""Name the types in reference cycles that only the garbage collector frees."""
+"""Find garbage before the collector does, and name the reference cycle that keeps what is retained in it."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import islice
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
 from typing import Any, Final
+
+from pytest_leakcheck.attribution.handle_kinds import handles_of, is_opaque_handle
+from pytest_leakcheck.attribution.object_inspection import is_shared, size_of, walk
 
 # Objects of any kind are made of these types, so that the name of a cycle leaves them out.
 _GENERIC_TYPES: Final = (dict, list, tuple, set, frozenset, FunctionType, BuiltinFunctionType, CodeType, CellType)
-# Maximum number of garbage objects to search.
+# An object holds memory that is retained if it has at least this share of the bytes of the largest one.
+_MIN_SIZE_SHARE: Final = 0.5
+# Maximum number of garbage objects to search, and of objects of one component from which a short cycle is searched for.
 _MAX_CYCLE_OBJECTS: Final = 5_000
+_MAX_STARTS: Final = 50
 
 
-def save_garbage(collect: Callable[[], object]) -> list[Any]:
-    """Run a collection and return the garbage, which the caller must drop and collect again to free it."""
-    flags, before = gc.get_debug(), len(gc.garbage)
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    try:
-        collect()
-        return gc.garbage[before:]
-    finally:
-        gc.set_debug(flags)
-        del gc.garbage[before:]
+def find_garbage(objects: Sequence[Any]) -> list[Any]:
+    """Return those of these objects that only garbage among them refers to, as the collector would find them.
 
-
-def name_cycles(garbage: Sequence[Any], count: float) -> tuple[str, ...]:
-    """Return the types of the cycle whose number is closest to the expected one, the alphabetically first type first.
-
-    Empty if there is no cycle, or only of generic types.
+    Unlike a collection, it runs no finalizer, which may break the cycle. The caller must hold no other references.
     """
-    shapes: Counter[tuple[str, ...]] = Counter()
-    for cycle in _find_cycles(garbage):
-        names = [type(one).__name__ for one in cycle if type(one) not in _GENERIC_TYPES]
-        if names:
-            first = names.index(min(names))
-            shapes[tuple(names[first:] + names[:first])] += 1
-    if not shapes:
-        return ()
-    return min(shapes, key=lambda shape: (abs(shapes[shape] - count), len(shape), shape))
+    marker = [object()]
+    # `getrefcount` also counts the references that its own call adds, and the one in the list.
+    asking = sys.getrefcount(marker[0])
+    outside = {id(objects[at]): sys.getrefcount(objects[at]) - asking for at in range(len(objects))}
+    for other in gc.get_referents(*objects):
+        if id(other) in outside:
+            outside[id(other)] -= 1
+    alive = [one for one in objects if outside[id(one)] > 0]
+    for level in walk(alive, lambda part: id(part) in outside, len(objects) + 1):
+        for number in level:
+            outside.pop(number, None)
+    return [one for one in objects if id(one) in outside]
 
 
-def _find_cycles(garbage: Sequence[Any]) -> list[list[Any]]:
-    """Return one cycle, the shortest through the first object, for each strongly connected component with a cycle."""
+def handles_in(garbage: Sequence[Any], identities: Collection[Hashable]) -> frozenset[int]:
+    """Return the ``id()`` of the objects in garbage that are these handles, or else have the number of one or hide one."""
+    parts = _parts(garbage)
+    return frozenset(
+        [number for number, one in parts.items() if handles_of(one, identities)]
+        or [number for number, one in parts.items() if handles_of(one, identities, by_value=True)]
+        or [number for number, one in parts.items() if is_opaque_handle(type(one))]
+    )
+
+
+def largest_in(garbage: Sequence[Any], least: float) -> frozenset[int]:
+    """Return the ``id()`` of the objects that hold the most memory; empty if all of them hold fewer than `least` bytes."""
+    sizes = {number: size_of(one) for number, one in _parts(garbage).items()}
+    most = max(sizes.values(), default=0)
+    enough = sum(sizes.values()) >= least
+    return frozenset(number for number, size in sizes.items() if enough and size >= _MIN_SIZE_SHARE * most)
+
+
+def _parts(garbage: Sequence[Any]) -> dict[int, Any]:
+    """Return the garbage and what it refers to that is not tracked, such as bytes, by ``id()``."""
+    others = (one for one in gc.get_referents(*garbage) if not gc.is_tracked(one) and not is_shared(one))
+    return {id(one): one for one in (*garbage, *others)}
+
+
+def name_cycles(garbage: Sequence[Any], count: float, retained: Collection[int] = ()) -> tuple[str, ...]:
+    """Name the types of a cycle, the alphabetically first one first; of a frame, its function and the variable.
+
+    With `retained`, the ``id()`` of objects in the garbage, it is the nearest cycle that leads to one of them; else the
+    one whose number is closest to the expected one. Empty if there is none.
+    """
     known = {id(one): one for one in garbage[:_MAX_CYCLE_OBJECTS]}
     edges = {
-        number: [id(other) for other in gc.get_referents(one) if id(other) in known] for number, one in known.items()
+        number: [id(other) for other in gc.get_referents(one) if id(other) in known or id(other) in retained]
+        for number, one in known.items()
     }
-    back: dict[int, list[int]] = {number: [] for number in known}
+    back: dict[int, list[int]] = {}
     for number, others in edges.items():
         for other in others:
-            back[other].append(number)
-    found: list[list[Any]] = []
+            back.setdefault(other, []).append(number)
+    if retained:
+        start = [number for number in retained if number in known or number in back]
+        near = (_name(_shortest_cycle(number, edges), known) for number in (*start, *_search(start, back)))
+        return next(filter(None, near), ())
+    shapes: Counter[tuple[str, ...]] = Counter()
     done: set[int] = set()
-    for start in known:
-        before = {} if start in done else _search(start, edges)
-        if start in before:
-            # One cycle represents its whole component: all objects that `start` leads to and that lead back to `start`.
-            done |= before.keys() & _search(start, back).keys()
-            cycle = [before[start]]
-            while cycle[-1] != start:
-                cycle.append(before[cycle[-1]])
-            found.append([known[number] for number in reversed(cycle)])
-    return found
+    for number in known:
+        if number not in done and number in (ahead := _search([number], edges)):
+            # One cycle represents its whole component: all objects that this one leads to and that lead back to it.
+            component = ahead.keys() & _search([number], back).keys()
+            done |= component
+            some = islice((one for one in ahead if one in component), _MAX_STARTS)
+            shapes[_name(min((_shortest_cycle(one, edges) for one in some), key=len), known)] += 1
+    del shapes[()]
+    return min(shapes, key=lambda shape: (abs(shapes[shape] - count), len(shape), shape), default=())
 
 
-def _search(start: int, edges: dict[int, list[int]]) -> dict[int, int]:
-    """Return the one before each object to which references lead, on a shortest way; with `start` if it is in a cycle."""
+def _shortest_cycle(start: int, edges: Mapping[int, Sequence[int]]) -> list[int]:
+    """Return a shortest cycle through an object, beginning with it; empty if it is in none."""
+    before = _search([start], edges)
+    cycle = [before[start]] if start in before else []
+    while cycle and cycle[-1] != start:
+        cycle.append(before[cycle[-1]])
+    return cycle[::-1]
+
+
+def _search(start: Sequence[int], edges: Mapping[int, Sequence[int]]) -> dict[int, int]:
+    """Return the one before each object to which references lead, nearest first; with a `start` if it is in a cycle."""
     before: dict[int, int] = {}
-    reached = [start]
+    reached = list(start)
     for number in reached:
-        for other in edges[number]:
+        for other in edges.get(number, ()):
             if other not in before:
                 before[other] = number
                 reached.append(other)
     return before
+
+
+def _name(cycle: Sequence[int], known: Mapping[int, Any]) -> tuple[str, ...]:
+    """Name the objects of a cycle, without generic ones unless there are only functions."""
+    pairs = [
+        (known[number], known[following]) for number, following in zip(cycle, (*cycle[1:], *cycle[:1]), strict=True)
+    ]
+    names = [_name_one(one, following) for one, following in pairs if type(one) not in _GENERIC_TYPES]
+    names = names or [f"function {one.__qualname__}" for one, _following in pairs if type(one) is FunctionType]
+    first = names.index(min(names)) if names else 0
+    return (*names[first:], *names[:first])
+
+
+def _name_one(one: Any, following: Any) -> str:
+    if type(one) is not FrameType:
+        return type(one).__name__
+    values = [following]
+    if type(following) is CellType:
+        values = gc.get_referents(following)
+    name = next((name for name, value in one.f_locals.items() if any(value is target for target in values)), "")
+    return f"frame of {one.f_code.co_qualname}()" + (f" local {name!r}" if name else "")

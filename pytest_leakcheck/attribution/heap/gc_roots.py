@@ -8,17 +8,18 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Final
 
 from pytest_leakcheck.attribution.heap.reference_text import (
     is_class,
     is_fixture,
     is_plugin_object,
+    kept_by_interpreter,
     module_name,
     running_frames,
 )
-from pytest_leakcheck.attribution.object_inspection import module_of_type
+from pytest_leakcheck.attribution.object_inspection import LRU, module_of_type
 
 # The most levels of referrers, and per level the most objects whose referrers are searched, and of these referrers.
 _MAX_LEVELS: Final = 14
@@ -74,6 +75,8 @@ def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple
     for search in searches:
         if search.rank > _RANK_THREAD:
             _search_frames(search, running.values(), skipped)
+    # Its own frame is among them: this function would be garbage that refers to what is searched for.
+    running.clear()
     return tuple(search.path() if search.rank <= _RANK_TEST_RUNNER else () for search in searches)
 
 
@@ -116,6 +119,8 @@ def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
     """Return the rank of an object as a root; None where it is not a root."""
     if module := module_name(one) or (is_class(one) and (module_of_type(one) or "builtins")):
         return _RANK_TEST_RUNNER if _is_runner(module) else _RANK_LASTING
+    if kept_by_interpreter(one):
+        return _RANK_LASTING
     if is_fixture(one):
         return _RANK_THREAD
     if issubclass(type(one), threading.Thread):
@@ -138,8 +143,16 @@ def _is_runner(module: str) -> bool:
 
 
 def is_ours(one: object) -> bool:
-    """Return whether an object is a frame that runs code of this package, or an instance of one of its classes."""
-    module = _module_of_frame(one) if type(one) is FrameType else module_of_type(type(one))
+    """Return whether an object belongs to this package: an instance, a module, a class, a function, its cache, a frame."""
+    if type(one) is FrameType:
+        module = _module_of_frame(one)
+    elif is_class(one):
+        module = module_of_type(one)
+    elif type(one) in (FunctionType, LRU):
+        # A plain function and its cache run no code for this.
+        module = str(one.__module__)
+    else:
+        module = module_name(one) or module_of_type(type(one))
     return module.partition(".")[0] == _OWN_PACKAGE
 
 

@@ -11,6 +11,7 @@ import gc
 import operator
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, filterfalse, repeat
@@ -73,13 +74,15 @@ class Growing:
 class Census:
     """The size of each container at one moment; take it while nothing is frozen. It keeps no object alive."""
 
-    __slots__ = ("_amounts", "_first", "_holders", "_ids", "_sizes", "_values")
+    __slots__ = ("_amounts", "_first", "_holders", "_ids", "_kinds", "_sizes", "_values", "more")
 
     def __init__(self, *, values: bool = True) -> None:
         """Record the sizes of all containers; with `values`, also of large values, which takes three times as long."""
         self._values = values
         found = _walk(values=values)
-        self._ids, self._sizes = found.ids, found.sizes
+        self._ids, self._sizes, self._kinds = found.ids, found.sizes, found.kinds
+        # How many more tracked objects of a type there were when `grown` was last called, by the type's ``id()``.
+        self.more: Counter[int] = Counter()
         # An ``id()`` may be reused: an untracked dict that begins with another key is another dict.
         self._first = array("Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :])))
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
@@ -91,6 +94,7 @@ class Census:
         The `newcomers`, `new`, did not exist at the census, except for dicts that were untracked then.
         """
         found = _walk(values=self._values, known=frozenset(self._holders))
+        self.more = found.kinds - self._kinds
         then = dict(zip(self._ids, self._sizes, strict=True))
         # A container that was not counted before has not grown.
         larger = [
@@ -172,6 +176,17 @@ def fitting(
     return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
 
 
+def are_shares(fit: Sequence[Growing], iterations: int, rate: float | None = None, size: float | None = None) -> bool:
+    """Return whether these have gained together what was expected, and none of them alone; arguments as `fitting`."""
+    wanted = iterations * (rate if size is None and rate is not None else size or 0.0)
+    gained = [bytes_gained(one) if size is not None else float(one.gained) for one in fit]
+    # What is in two containers is retained once.
+    newest = {id(value) for one in fit if not one.is_value for _key, value in last_entries(one.holder, 1)}
+    if not wanted or len(newest) < len(fit) or any(abs(one - wanted) <= _NEAR_SHARE * wanted for one in gained):
+        return False
+    return abs(sum(gained) - wanted) <= _NEAR_SHARE * wanted
+
+
 def _is_near(one: Growing, wanted: float, share: float) -> bool:
     # One more or less is near: the entry of the last iteration may be kept elsewhere.
     return abs(one.gained - wanted) <= max(1.0, share * wanted)
@@ -196,6 +211,7 @@ class _Found:
     sizes: array[int] = field(default_factory=lambda: array("q"))
     untracked: int = 0
     holders: list[tuple[object, list[object]]] = field(default_factory=list)
+    kinds: Counter[int] = field(default_factory=Counter)
 
     def add(self, some: Sequence[object], lengths: Iterable[int]) -> None:
         self.containers += some
@@ -215,6 +231,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     for some in _chunks(objects):
         # Look types up by ``id()``, because hashing a class may run code of its metaclass.
         kinds = list(map(id, map(type, some)))
+        found.kinds.update(kinds)
         plain: list[Any] = list(compress(some, map(_CONTAINER_TYPE_IDS.__contains__, kinds)))
         found.add(plain, map(len, plain))
         if not derived.isdisjoint(kinds):

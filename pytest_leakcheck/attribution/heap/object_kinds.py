@@ -10,12 +10,12 @@ import gc
 import sys
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.heap.gc_roots import is_ours
-from pytest_leakcheck.attribution.heap.growing_containers import Growing
+from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Growing
 from pytest_leakcheck.attribution.object_inspection import (
     array_types,
     container_kind,
@@ -54,14 +54,20 @@ def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Hel
         entry, size = payload(entry, beside)
     elif accompanies(entry):
         return None
-    name = array_types().get(id(type(entry)), kind_of(entry))
-    return Held(name, growing.gained, f"{size:,} B each, in {iterations} iterations")
+    return Held(kind_of(entry), growing.gained, f"{size:,} B each, in {iterations} iterations")
 
 
-def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes: float = 0.0) -> tuple[Held, ...]:
+def kinds_of(
+    objects: Iterable[Any],
+    iterations: int,
+    least: float,
+    least_bytes: float = 0.0,
+    more: Mapping[int, int] | None = None,
+) -> tuple[Held, ...]:
     """Return the most frequent kinds of new tracked objects, builtin types only if no other is frequent.
 
-    `least` is the minimum number of a kind per iteration. With a minimum of bytes, those that hold the most are first.
+    `least` is the minimum number of a kind per iteration. With a minimum of bytes, those that hold the most are first,
+    and of objects that share most of their bytes only what has them. `more`: as in `Sought`.
     """
     everything = list(objects)
     # The lists and dicts of the search's own objects have builtin types.
@@ -72,17 +78,19 @@ def kinds_of(objects: Iterable[Any], iterations: int, least: float, least_bytes:
         if type(one) not in AUXILIARY_TYPES and not is_ours(one) and id(one) not in parts_of_ours
     )
     often = _list_frequent(others, kind_of, least * iterations)
+    often = [
+        (name, some) for name, some in often if more is None or LEAST * len(some) <= more.get(id(type(some[0])), 0)
+    ]
     # Builtin objects that accompany objects of other types add no information, and the search itself creates some.
     own = [pair for pair in often if module_of_type(type(pair[1][0])) != "builtins"]
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
-    sized = [(name, len(some), own_size(some[-1], some[-2])) for name, some in often]
-    if least_bytes:
-        sized.sort(key=lambda kind: -kind[1] * kind[2])
-    return tuple(
-        Held(name, count, f"{size:,} B each, in {iterations} iterations")
-        for name, count, size in sized
-        if count * size >= least_bytes
-    )[:_MAX_KINDS]
+    found: dict[int, tuple[str, int, int]] = {}
+    for name, some in often:
+        part, size = payload(some[-1], some[-2]) if least_bytes else (some[-1], own_size(some[-1], some[-2]))
+        if len(some) * size >= least_bytes:
+            found.setdefault(id(part), (kind_of(part) if least_bytes else name, len(some), size))
+    sized = sorted(found.values(), key=lambda kind: -kind[1] * kind[2] if least_bytes else 0)[:_MAX_KINDS]
+    return tuple(Held(name, count, f"{size:,} B each, in {iterations} iterations") for name, count, size in sized)
 
 
 def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:
@@ -106,7 +114,7 @@ def _list_frequent(objects: Iterable[Any], describe: Callable[[Any], str], least
 
 def kind_of(one: Any) -> str:
     """Return the type name of an object; for a tensor, also the shape, dtype, device and whether it has a graph."""
-    return _describe_tensor(one) if is_tensor(one) else type_name(one)
+    return _describe_tensor(one) if is_tensor(one) else array_types().get(id(type(one)), type_name(one))
 
 
 def is_tensor(one: Any) -> bool:

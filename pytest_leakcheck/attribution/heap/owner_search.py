@@ -8,20 +8,29 @@ those that the collector tracks, keeps them; this also finds the owner of a chai
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from math import inf
 from types import FrameType, ModuleType
-from typing import Final
+from typing import Any, Final
 
 from pytest_leakcheck.attribution.handle_kinds import stand_for
 from pytest_leakcheck.attribution.heap.gc_roots import find_paths, is_ours, is_runners
-from pytest_leakcheck.attribution.heap.growing_containers import LEAST, MOST, Growing, bytes_gained, fitting
+from pytest_leakcheck.attribution.heap.growing_containers import (
+    LEAST,
+    MOST,
+    Growing,
+    are_shares,
+    bytes_gained,
+    fitting,
+)
 from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, accompanies, kind_of
-from pytest_leakcheck.attribution.heap.reference_text import describe_holder, steps_of
+from pytest_leakcheck.attribution.heap.reference_text import UNNAMED, describe_holder, kept_by_interpreter, steps_of
 from pytest_leakcheck.attribution.object_inspection import (
     LRU_ENTRY_TYPE,
     amount,
@@ -29,16 +38,18 @@ from pytest_leakcheck.attribution.object_inspection import (
     describe_many,
     instance_dict,
     is_of_extension,
+    is_shared,
     last_entries,
     module_of_type,
     own_size,
+    parts_of,
     type_name,
     walk,
 )
-from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.model.culprit import Owner, Step
 from pytest_leakcheck.probes import clock
 
-_CYCLE_REASON: Final = "held only by each other: a cycle that the garbage collector would free"
+_NOTHING_GREW: Final = "no container or value grew at this rate"
 # Number of newest entries to inspect in a container.
 _NEWEST_ENTRIES: Final = 2
 # The most owners to search for.
@@ -51,6 +62,12 @@ _CHUNK_SIZE: Final = 1024
 # The most new objects, and levels of new referrers, to follow in one search.
 _MAX_REACHED: Final = 1_000_000
 _MAX_LEVELS: Final = 10
+# An entry refers to what it follows at this level of its parts at most: itself, in its attributes, in their dict.
+_MAX_WEAK_DEPTH: Final = 3
+_MAX_PARTS: Final = 200
+# These bypass attributes of derived types.
+_target_of: Final[Callable[[Any], object]] = weakref.ref.__call__
+_callback_of: Final[Callable[[Any], object]] = weakref.ref.__dict__["__callback__"].__get__
 # Types whose objects retain nothing.
 _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
 
@@ -60,6 +77,8 @@ class Sought:
     """What is known of what is retained; `rate` (objects) and `size` (bytes) are per iteration, where known.
 
     `identities`: the handles that still exist, if handles are retained. `in_python`: Python may have allocated it.
+    `more`: how many more objects of each type exist now, by its ``id()``; None if unknown. `exits`: how many more
+    callbacks `atexit` has. `unfit`: the containers whose new entries do not stand for it, by ``id()``.
     """
 
     iterations: int
@@ -67,19 +86,26 @@ class Sought:
     size: float | None = None
     identities: Collection[Hashable] | None = None
     in_python: bool = False
+    more: Mapping[int, int] | None = None
+    exits: int = 0
+    unfit: frozenset[int] = frozenset()
+
+    def remaining(self, some: Sequence[object]) -> int:
+        """Return how many of these new objects of one type did not replace another one."""
+        return len(some) if self.more is None else min(len(some), self.more.get(id(type(some[0])), 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """The owners, best first, or the reason why there is none; no `objects` if only a path to survivors was found."""
+    """The owners, best first, or the reason why there is none; no `objects` if only a path to survivors was found.
+
+    If they are `joint`, each holds a share; else one is enough.
+    """
 
     owners: tuple[Owner, ...]
     reason: str = ""
     objects: tuple[object, ...] = ()
-
-    @property
-    def is_cycle(self) -> bool:
-        return self.reason == _CYCLE_REASON
+    joint: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,17 +119,22 @@ class _Hold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """A search through the references of new objects (`new`) for survivors (`counted`), both by ``id()``."""
+    """A search through the references of new objects (`new`) for survivors (`counted`), both by ``id()``.
+
+    `growing` has the containers that have grown, and `skipped` what cannot hold them, which the search adds to.
+    """
 
     new: frozenset[int]
     counted: frozenset[int]
+    growing: Mapping[int, Growing]
+    skipped: set[int]
     check_time: Callable[[], object]
 
-    def older_holders(self, skipped: set[int]) -> Iterator[_Hold]:
+    def older_holders(self) -> Iterator[_Hold]:
         # The dict of a module is listed too. Its other referents are private to its C code and may be dead: in Python
         # 3.12, `gc.get_referents` of `_asyncio` revives objects from a free list and makes it a ring.
         objects = [one for one in gc.get_objects() if type(one) is not ModuleType]
-        older = [one for one in objects if id(one) not in self.new and id(one) not in skipped]
+        older = [one for one in objects if id(one) not in self.new and id(one) not in self.skipped]
         for at in range(0, len(older), _CHUNK_SIZE):
             self.check_time()
             some = older[at : at + _CHUNK_SIZE]
@@ -119,7 +150,32 @@ class _Search:
         entries = {id(one): one for one in gc.get_referents(holder) if id(one) in self.new and one is not holder}
         if found := self.counted & {*entries, *self.reachable(list(entries.values()))}:
             last = [one for one in entries.values() if id(one) in self.counted] or list(entries.values())
-            yield _Hold(holder, last[-1], found)
+            if self.follows(last[-1], entries) or self._replaces(holder, last):
+                self.skipped.add(id(holder))
+            else:
+                yield _Hold(holder, last[-1], found)
+
+    def follows(self, entry: object, beside: Collection[int]) -> bool:
+        """Return whether an entry keeps nothing alive: it goes with a new object that it refers to weakly.
+
+        It is such a reference, or the part `beside` it in the registry, by ``id()``, or itself is called when the object
+        dies. A dead reference is kept itself, and so is an object that the entry refers to in another way as well.
+        """
+        parts = parts_of(islice(walk((entry,), lambda part: not is_shared(part), _MAX_PARTS), _MAX_WEAK_DEPTH))
+        for part in parts.values():
+            target = _target_of(part) if issubclass(type(part), weakref.ref) else None
+            if target is not None and part is entry:
+                return True
+            if target is not None and id(_callback_of(part)) in beside and id(target) in self.new:
+                return id(target) not in self.reachable((entry,))
+        return False
+
+    def _replaces(self, holder: object, entries: Sequence[object]) -> bool:
+        """Return whether several entries of a container that has not grown hold survivors: they replaced others."""
+        if container_kind(holder) is None or id(holder) in self.growing:
+            return False
+        leading = (one for one in entries if id(one) in self.counted or self.counted & self.reachable((one,)))
+        return len(list(islice(leading, 2))) > 1
 
     def reachable(self, start: Sequence[object]) -> set[int]:
         """Return the ``id()`` of each new object to which references from these lead, perhaps including these."""
@@ -154,27 +210,45 @@ def search(  # noqa: PLR0913 - the evidence, one by one
             raise TimeoutError
 
     own, builtin = _group_by_type(sought, came)
-    candidates = [one for one in growing if _gain_may_fit(sought, one)]
-    # The lists that this function makes also refer to the candidates, so they must not count as owners.
-    ours = {*ignore, id(came), id(own), id(builtin), id(candidates), *map(id, own), *map(id, builtin)}
+    unfit = frozenset(id(one.holder) for one in growing if not _gain_may_fit(sought, one))
+    sought = replace(sought, unfit=unfit)
+    # The lists that this function makes also refer to the survivors, so they must not count as owners.
+    ours = {*ignore, id(came), id(own), id(builtin), *map(id, own), *map(id, builtin)}
     reason, listed = "", Holders(())
     # Types that are not builtin come first, then the containers. Builtin types come last, because objects of any kind
     # are made of them.
     for survivors in (*own, (), *builtin):
         try:
-            holders = find_owners(sought, candidates, survivors, new, ours, check_time=check_time)
+            holders = find_owners(sought, growing, survivors, new, ours, check_time=check_time)
         except TimeoutError:
             return listed if listed.owners else Holders((), "the search ran out of time")
         if holders.owners and (sought.identities is None or not _is_list_of_library(holders.owners[0])):
             return holders
         listed = listed if listed.owners else holders
         reason = reason or holders.reason
-    return listed if listed.owners else Holders((), reason)
+    if listed.owners:
+        return listed
+    in_python = sought.in_python or sought.identities is not None
+    return Holders(tuple(_held_by_interpreter(sought, came, new)) if in_python else (), reason)
 
 
 def _is_list_of_library(owner: Owner) -> bool:
     """Return whether the standard library holds the handles, which may only list what the program keeps."""
     return owner.name.partition(".")[0] in sys.stdlib_module_names or owner.root.startswith("thread ")
+
+
+def _held_by_interpreter(sought: Sought, came: Sequence[object], new: Collection[int]) -> Iterator[Owner]:
+    """Yield what C holds more of, at the rate: callbacks of `atexit`, and handlers of a signal that hold earlier ones."""
+    counts = {("atexit", "callbacks"): (sought.exits, "callback of atexit.register()")}
+    search = _Search(frozenset(new), frozenset(), {}, set(), bool)
+    for handler in map(signal.getsignal, signal.valid_signals()):
+        if id(handler) in search.new:
+            reached = search.reachable((handler,))
+            chained = sum(type(one) is type(handler) and id(one) in reached for one in came)
+            counts[kept_by_interpreter(handler), UNNAMED] = chained, "earlier handler"
+    for (name, via), (count, what) in counts.items():
+        if count >= max(2.0, LEAST * sought.iterations * min(1.0, sought.rate or 1.0)):
+            yield Owner(name, name, (Step(name, via, suspect=True),), f"{count} × {what}", count / sought.iterations)
 
 
 def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
@@ -185,6 +259,7 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
             by_kind[f"{module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
     often = [kind for kind in by_kind.values() if max(2.0, LEAST * wanted) <= len(kind)]
+    often = [kind for kind in often if LEAST * len(kind) <= sought.remaining(kind)]
     often = [kind for kind in often if _kind_may_fit(sought, kind, wanted)]
     # The smallest objects that are large enough for the retained bytes come first; others may be as frequent.
     often.sort(key=lambda kind: (_bytes_of_kind(sought, kind), abs(len(kind) - wanted)))
@@ -234,17 +309,17 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     check_time: Callable[[], object] = bool,
 ) -> Holders:
     """Find the owners of `survivors`, all new objects of one kind; if there are none, of what grows as expected."""
+    counted = frozenset(map(id, survivors))
     skipped = {*ignore, id(growing), id(survivors)}
-    candidates = [one for one in growing if id(one.holder) not in skipped and not _newest_is_weak(one, 1)]
+    grown = {id(one.holder): one for one in growing if not one.is_value}
+    within = _Search(counted | frozenset(new), counted, grown, skipped, check_time)
+    passed = skipped | sought.unfit
+    candidates = [one for one in growing if id(one.holder) not in passed and not _newest_follows(one, 1, within)]
     if survivors:
-        counted = frozenset(map(id, survivors))
-        within = _Search(counted | frozenset(new), counted, check_time)
-        return _find_owners_of_survivors(survivors, candidates, sought.iterations, skipped, within)
+        return _find_owners_of_survivors(survivors, candidates, sought, within)
     fit = fitting(candidates, sought.iterations, sought.rate, sought.size)
     # If a container with weak keys grows, another one keeps its keys.
-    fit = (tuple(one for one in fit if not _newest_is_weak(one, 0)) or fit)[:_MAX_OWNERS]
-    if not fit:
-        return Holders((), "no container or value grew at this rate")
+    fit = (tuple(one for one in fit if not _newest_follows(one, 0, within)) or fit)[:_MAX_OWNERS]
     paths = find_paths([one.holder for one in fit], skipped)
     found = [
         (_describe_owner(one, path, sought.iterations), one.holder, is_runners(path))
@@ -252,39 +327,50 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
         if path
     ]
     if not found:
-        what = describe_holder(fit[0].holder)
-        return Holders((), f"a {what} grows, and is held outside Python objects (C)")
+        lost = [one.holder for one in fit if not _is_held_by_us(one.holder)]
+        reason = (
+            f"a {describe_holder(lost[0])} grows, and is held outside Python objects (C)" if lost else _NOTHING_GREW
+        )
+        return Holders((), reason)
     if sought.identities is not None:
         # All of them stand for the handles.
         found.sort(key=lambda one: _is_list_of_library(one[0]))
-    return _without_test_runner(found)
+    with_path = [one for one, path in zip(fit, paths, strict=True) if path and not is_runners(path)]
+    return _without_test_runner(found, joint=are_shares(with_path, sought.iterations, sought.rate, sought.size))
+
+
+def _is_held_by_us(one: object) -> bool:
+    """Return whether an object without a path from a root belongs to this package, which fills it during the search."""
+    level, seen = [one], {id(one)}
+    for _ in range(_MAX_LEVELS):
+        referrers = [other for other in gc.get_referrers(*level) if type(other) is not Growing and other is not level]
+        if any(map(is_ours, referrers)):
+            return True
+        level = [other for other in referrers if id(other) not in seen][:_MAX_SAMPLED]
+        seen.update(map(id, level))
+    return False
 
 
 def _find_owners_of_survivors(
-    survivors: Sequence[object],
-    candidates: Sequence[Growing],
-    iterations: int,
-    skipped: set[int],
-    search: _Search,
+    survivors: Sequence[object], candidates: Sequence[Growing], sought: Sought, search: _Search
 ) -> Holders:
-    new, counted = search.new, search.counted
-    growing = {id(one.holder): one for one in candidates if not one.is_value}
-    holds = [hold for one in growing.values() for hold in search.hold_of(one.holder)]
-    if not _select_largest(holds, len(counted)):
-        holds = list(search.older_holders(skipped))
+    new, skipped, iterations, count = search.new, search.skipped, sought.iterations, sought.remaining(survivors)
+    holds = [hold for one in candidates if not one.is_value for hold in search.hold_of(one.holder)]
+    if not _select_largest(holds, count):
+        holds = list(search.older_holders())
     largest = sorted(holds, key=lambda one: -len(one.reached))[:_MAX_OWNERS]
-    if not _select_largest(largest, len(counted)):
-        return _report_unheld(survivors, search, skipped)
+    if not _select_largest(largest, count):
+        return _report_unheld(survivors, search)
     found = []
     paths = find_paths([hold.holder for hold in largest], skipped)
     path_to = {id(hold): path for hold, path in zip(largest, paths, strict=True)}
     # An object without a path from a root is temporary, or held by C.
-    lasting = _select_largest([hold for hold in largest if path_to[id(hold)]], len(counted))
+    lasting = _select_largest([hold for hold in largest if path_to[id(hold)]], count)
     for hold in lasting:
         path = path_to[id(hold)]
         steps, name = steps_of((*path, *_end_of_path(hold, new)), hold.holder)
         some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
-        container = growing.get(id(hold.holder))
+        container = search.growing.get(id(hold.holder))
         gained = container.gained / iterations if container else 0.0
         text = describe_many(some, len(hold.reached))
         entries = _newest_payloads(container) if container else some
@@ -296,7 +382,7 @@ def _find_owners_of_survivors(
     if not found:
         what = describe_holder(largest[0].holder)
         return Holders((), f"they are held by a {what}, which is held outside Python objects (C)")
-    return _without_test_runner(found)
+    return _without_test_runner(found, joint=True)
 
 
 def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
@@ -321,20 +407,18 @@ def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
     return (hold.entry, *[one for one in gc.get_referents(hold.entry) if id(one) in new][-1:])
 
 
-def _report_unheld(survivors: Sequence[object], search: _Search, skipped: set[int]) -> Holders:
-    """Report the path from a root to survivors that no older object holds, or why there is none: C code, or a cycle."""
+def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
+    """Report the path from a root to survivors that no older object holds, or why there is none."""
     inner = search.reachable(survivors)
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
-    (path,) = find_paths(heads[-1:], {*skipped, id(heads)})
-    if len(path) > 1:
-        steps, name = steps_of(path, path[-2])
+    (path,) = find_paths(heads[-1:], {*search.skipped, id(heads)})
+    if path:
+        steps, name = steps_of(path, path[-2]) if len(path) > 1 else ((), describe_holder(path[0]))
         return Holders((Owner(name, describe_holder(path[0]), steps, type_name(heads[-1]), 0.0),))
     # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
-    if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], search.new - skipped)):
+    if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)):
         plural = "reference is" if lost == 1 else "references are"
         return Holders((), f"{lost} {plural} held outside Python objects (C)")
-    if all(id(one) in inner for one in survivors):
-        return Holders((), _CYCLE_REASON)
     return Holders((), "their owner was not found")
 
 
@@ -388,17 +472,14 @@ def _newest_payloads(one: Growing) -> list[object]:
     return [key if any(type(value) is kind for kind in _TRIVIAL_TYPES) else value for key, value in pairs]
 
 
-def _newest_is_weak(one: Growing, at: int) -> bool:
-    """Return whether the newest key (0) or value (1) of a container keeps nothing alive; a dead reference is kept itself."""
+def _newest_follows(one: Growing, at: int, search: _Search) -> bool:
+    """Return whether the newest key (0) or value (1) of a container keeps nothing alive."""
     if one.is_value or container_kind(one.holder) is None:
         return False
-    return any(
-        issubclass(type(pair[at]), weakref.ref) and weakref.ref.__call__(pair[at]) is not None  # type: ignore[arg-type]
-        for pair in last_entries(one.holder, 1)
-    )
+    return any(search.follows(pair[at], set(map(id, pair))) for pair in last_entries(one.holder, 1))
 
 
-def _without_test_runner(found: Sequence[tuple[Owner, object, bool]]) -> Holders:
+def _without_test_runner(found: Sequence[tuple[Owner, object, bool]], *, joint: bool) -> Holders:
     """Build the result without owners in the test runner, which always holds many objects that grow with the test."""
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
@@ -406,4 +487,4 @@ def _without_test_runner(found: Sequence[tuple[Owner, object, bool]]) -> Holders
     # Running frames come last, because they hold many objects only for a while.
     other.sort(key=lambda pair: pair[0].root.startswith("frame "))
     owners, objects = zip(*other, strict=True)
-    return Holders(owners, objects=objects)
+    return Holders(owners, objects=objects, joint=joint and len(owners) > 1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
+import gc
 import logging
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +16,7 @@ from types import (
     FrameType,
     FunctionType,
     GeneratorType,
+    MethodType,
     ModuleType,
 )
 from typing import Any, Final, TypeGuard, cast
@@ -89,11 +93,12 @@ def _identify(one: Any) -> tuple[str, str]:
     if is_class(one):
         return f"class {class_name(one)}", class_name(one)
     if kind is FunctionType:
-        return f"function {one.__qualname__}", ""
+        text = kept_by_interpreter(one)
+        return text or f"function {one.__qualname__}", text
     if issubclass(kind, logging.Logger):
         name = (instance_dict(one) or {}).get("name")
         return "", f"logging.getLogger({show_key(name)})" if type(name) is str else ""
-    text = _name_instance(one)
+    text = kept_by_interpreter(one) or _name_instance(one)
     if not text and is_plugin_object(one):
         return describe(one) + _OF_PLUGIN, f"{module_of_type(kind)}.{type_name(one)}"
     return text, text
@@ -115,6 +120,22 @@ def _name_instance(one: Any) -> str:
     elif code := _read_suspended(one, "code"):
         text = f"suspended {type_name(one)} {code.co_qualname}()"
     return text
+
+
+def kept_by_interpreter(one: object) -> str:
+    """Name what only the interpreter holds: the context of the running thread, the handler of a signal; else empty."""
+    if type(one) is contextvars.Context:
+        # A copy shares the table of variables.
+        tables = gc.get_referents(contextvars.copy_context())
+        return (
+            "context of the running thread"
+            if any(one is two for one in gc.get_referents(one) for two in tables)
+            else ""
+        )
+    if type(one) not in (FunctionType, MethodType):
+        return ""
+    numbers = (number for number in signal.valid_signals() if signal.getsignal(number) is one)
+    return next((f"handler of {signal.Signals(number).name}" for number in numbers), "")
 
 
 def is_plugin_object(one: object) -> bool:
@@ -197,6 +218,8 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
     kind: Any = container_kind(holder)
     if kind is dict:
         found = _describe_dict_entry(holder, child)
+    elif kind is contextvars.Context:
+        found = next((f"variable {show_key(variable.name)}" for variable, one in holder.items() if one is child), "")
     elif kind is set or type(holder) is frozenset:
         found = "element"
     elif kind is not None or type(holder) is tuple:

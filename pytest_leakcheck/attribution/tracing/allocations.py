@@ -5,7 +5,9 @@ The traced iterations run after the verdict.
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -87,9 +89,20 @@ class Allocations:
         """Number of iterations since the warm-up."""
         return max(0, self._iterations - 1)
 
-    def close(self) -> tuple[Kept, ...]:
-        """Stop tracing and return what is retained per call path, the most blocks first."""
+    def close(self, *, steady: bool = False) -> tuple[Kept, ...]:
+        """Stop tracing and return what is retained per call path, the most blocks first.
+
+        If the number of tracked objects is `steady`, new ones have replaced others, so that lines which make some, or
+        what they refer to, in most iterations are left out.
+        """
         after = _sum_by_stack(self._min_size) if self.counted else {}
+        if steady and after:
+            new = gc.get_objects()
+            parts = {id(one): one for one in (*new, *gc.get_referents(*new))}
+            traces = map(tracemalloc.get_object_traceback, parts.values())
+            made = Counter((trace[-1].filename, trace[-1].lineno) for trace in traces if trace)
+            replacing = {line for line, count in made.items() if count >= _MIN_EXPLAINED_RATIO * self.counted}
+            after = {stack: held for stack, held in after.items() if stack[0] not in replacing}
         if not self._theirs:
             tracemalloc.stop()
         return _diff_stacks(self._before, after, self.counted)

@@ -64,6 +64,8 @@ _MIN_RATIO: Final = 0.5
 # should show it: where it comes by chance, that happens in less than 1 % of the searches.
 _MIN_EXPECTED: Final = 5
 _MIN_GROWN_RATIO: Final = 0.25
+# If no more objects exist, a line that allocates more than this multiple of the growth replaces what it allocated before.
+_MAX_EXCESS_RATIO: Final = 2.0
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _SCATTERED: Final = "created in several places, none of which accounts for half of them"
 _IN_ANOTHER_THREAD: Final = (
@@ -246,8 +248,13 @@ def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
     return (key for key, one in arrivals.items() if Made(one.path).line == made.line)
 
 
-def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size: bool) -> Generator[None, None, Made]:
-    """Find the line whose allocations by Python are retained; the slope is in objects, blocks or bytes (`by_size`)."""
+def trace_allocations(
+    slope: float, rate: float, schedule: Schedule, *, by_size: bool, steady: bool = False
+) -> Generator[None, None, Made]:
+    """Find the line whose allocations by Python are retained; the slope is in objects, blocks or bytes (`by_size`).
+
+    `steady`: the number of tracked objects does not grow.
+    """
     allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
     allocations.open()
     try:
@@ -259,11 +266,13 @@ def trace_allocations(slope: float, rate: float, schedule: Schedule, *, by_size:
             schedule.collect()
             allocations.iteration_done(seconds)
     finally:
-        kept = allocations.close()
+        kept = allocations.close(steady=steady)
     found = culprit_of(kept, slope, by_size=by_size)
     if found is None:
         is_of_c = by_size and sum(one.size for one in kept) < _MIN_RATIO * slope
         return Made(why="not allocated by Python", of_c=is_of_c)
+    if steady and found.size > _MAX_EXCESS_RATIO * slope:
+        return Made(why="what Python allocates replaces what it frees")
     is_part = (found.size if by_size else found.blocks) < MIN_WHOLE_RATIO * slope
     if not _has_own_line(found.path) or (is_part and len(found.path) == 1):
         # If recording frames takes too long, only the last one is recorded.

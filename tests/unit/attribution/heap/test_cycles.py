@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from typing import Any
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from pytest_leakcheck.attribution.heap.cycles import name_cycles, save_garbage
+from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
 
 
 class Container:
@@ -25,11 +25,14 @@ class Window:
 
 @pytest.fixture(autouse=True)
 def collected() -> Iterator[None]:
-    """Only what the test makes is garbage."""
+    """Only what the test makes is garbage, and nothing else collects it."""
     gc.collect()
+    gc.disable()
     gc.freeze()
     yield
     gc.unfreeze()
+    gc.enable()
+    gc.collect()
 
 
 def leave(count: int) -> None:
@@ -39,32 +42,94 @@ def leave(count: int) -> None:
         stream.container = container  # type: ignore[attr-defined]
 
 
-def garbage_of(leak: Any, *args: int) -> tuple[str, ...]:
+def window(entry: object = None) -> None:
+    one = Window()
+    one.me, one.entry = one, entry  # type: ignore[attr-defined]
+
+
+def cycle_of(leak: Callable[..., object], *args: object, count: int = 9) -> tuple[str, ...]:
     leak(*args)
-    return name_cycles(save_garbage(gc.collect), 9)
+    return name_cycles(find_garbage(gc.get_objects()), count)
 
 
-def test_the_types_of_a_cycle_are_named_and_what_is_freed_by_itself_is_not() -> None:
-    assert garbage_of(leave, 9) == ("Container", "Stream")
+def test_the_types_of_a_cycle_are_named_and_what_is_alive_or_freed_by_itself_is_not() -> None:
+    assert cycle_of(leave, 9) == ("Container", "Stream")
     gc.collect()
-    assert garbage_of(lambda: [Container() for _ in range(9)]) == ()
+    assert cycle_of(lambda: [Container() for _ in range(9)]) == ()
+    alive = Window()
+    alive.me = alive  # type: ignore[attr-defined]
+    assert cycle_of(leave, 0) == ()
+    del alive
+    assert cycle_of(leave, 0) == ("Window",)
 
 
 def test_the_cycle_that_comes_as_often_as_what_grows_is_the_one() -> None:
-    def both() -> None:
-        window = Window()
-        window.me = window  # type: ignore[attr-defined]
-        leave(9)
-
-    assert garbage_of(both) == ("Container", "Stream")
+    window()
+    assert cycle_of(leave, 9) == ("Container", "Stream")
 
 
-def test_the_collector_is_put_back_as_it_was() -> None:
-    leave(1)
-    kept = save_garbage(gc.collect)
-    assert len([one for one in kept if type(one) in (Container, Stream)]) == 2
-    assert gc.garbage == []
-    assert gc.get_debug() == 0
-    del kept
-    leave(1)
-    assert gc.collect() >= 2
+def test_nothing_is_finalized_to_find_garbage() -> None:
+    ended = []
+
+    class Loop:
+        def __del__(self) -> None:
+            ended.append(self)
+            del self.me  # type: ignore[attr-defined]
+
+    def left() -> None:
+        loop = Loop()
+        loop.me = loop  # type: ignore[attr-defined]
+
+    assert cycle_of(left) == ("Loop",)
+    assert ended == []
+
+
+def test_of_several_the_nearest_that_leads_to_what_is_retained_is_named() -> None:
+    def beside(number: int) -> None:
+        container, stream = Container(), Stream()
+        container.stream, stream.container, stream.number = stream, container, number  # type: ignore[attr-defined]
+        window(container)
+        window()
+
+    number = os.open(os.devnull, os.O_RDONLY)
+    beside(number)
+    garbage = find_garbage(gc.get_objects())
+    assert name_cycles(garbage, 2) == ("Window",)
+    assert name_cycles(garbage, 1, handles_in(garbage, {number})) == ("Container", "Stream")
+    assert handles_in(garbage, {number + 1}) == frozenset()
+    os.close(number)
+
+
+def test_a_frame_is_named_with_its_function_and_the_variable_that_closes_the_cycle() -> None:
+    def fails() -> None:
+        try:
+            [].pop()
+        except IndexError as error:
+            last = [error]
+            assert last
+
+    def caller() -> None:
+        buffer = bytearray(100_000)
+        fails()
+        assert buffer
+
+    caller()
+    garbage = find_garbage(gc.get_objects())
+    where = (
+        f"{test_a_frame_is_named_with_its_function_and_the_variable_that_closes_the_cycle.__name__}.<locals>.fails()"
+    )
+    wanted = ("IndexError", "traceback", f"frame of {where} local 'last'")
+    assert name_cycles(garbage, 1, largest_in(garbage, 50_000)) == wanted
+    assert largest_in(garbage, 1e6) == frozenset()
+
+
+def test_a_cycle_of_functions_alone_is_named_by_them() -> None:
+    def closes() -> None:
+        def again(number: int) -> object:
+            return again if number else None
+
+        again(0)
+
+    (name,) = cycle_of(closes)
+    assert name.endswith("closes.<locals>.again")
+    assert name.startswith("function ")

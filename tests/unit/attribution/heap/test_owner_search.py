@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import logging
+import signal
 import sys
 import threading
 import weakref
@@ -16,7 +18,8 @@ import leaks
 from held import MORE, WARM, forget, holders_of, is_named_until_fixed, owner_of
 from hostile import Hostile
 from leaks import Item, Step
-from pytest_leakcheck.attribution.heap.growing_containers import newcomers
+from pytest_leakcheck.attribution import call_paths
+from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
 from pytest_leakcheck.attribution.heap.owner_search import Sought, find_owners
 from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.model.culprit import Step as Reference
@@ -245,8 +248,8 @@ def test_what_the_caller_holds_itself_is_not_named() -> None:
     new = newcomers()
     survivors = [one for one in gc.get_objects() if type(one) is Item]
     gc.unfreeze()
-    assert find_owners(Sought(WARM), (), survivors, new).owners[0].name == "leaks.KEPT[0]"
-    assert not find_owners(Sought(WARM), (), survivors, new, {id(own)}).owners
+    assert find_owners(Sought(WARM), [Growing(own, WARM)], survivors, new).owners[0].name == "leaks.KEPT[0]"
+    assert not find_owners(Sought(WARM), [Growing(own, WARM)], survivors, new, {id(own)}).owners
 
 
 def test_frozen_objects_of_the_program_are_seen() -> None:
@@ -255,3 +258,91 @@ def test_frozen_objects_of_the_program_are_seen() -> None:
         assert owner_of(lambda i: leaks.module_list(i, True)).name == "leaks.KEPT"
     finally:
         gc.unfreeze()
+
+
+def test_entries_that_replaced_others_are_owned_by_nobody() -> None:
+    """As many of the type went as came, and a container that has not grown holds only what replaced others."""
+    leaks.KEPT.extend(Item() for _ in range(4))
+
+    def replaced(i: int) -> None:
+        leaks.KEPT[i % 4] = Item()
+
+    def beside(i: int) -> None:
+        replaced(i)
+        leaks.LIVE_KEYS.append(Item())
+
+    assert holders_of(replaced, Item).owners == ()
+    assert owner_of(beside, Item, remaining=WARM).name == "leaks.LIVE_KEYS"
+
+
+def test_two_containers_that_gained_it_together_are_both_named() -> None:
+    def both(i: int) -> None:
+        leaks.module_list(i, True)
+        leaks.GROUPED["all"].append(bytes(3000))
+
+    def same(i: int) -> None:
+        leaks.module_list(i, True)
+        leaks.GROUPED["all"].append(leaks.KEPT[-1])
+
+    for hints in ({"rate": 2.0}, {"rate": None, "size": 6066.0}):
+        holders = holders_of(both, **hints)
+        assert holders.joint
+        assert {owner.name for owner in holders.owners} == {"leaks.KEPT", "leaks.GROUPED['all']"}
+        assert {owner.gained for owner in holders.owners} == {1.0}
+    assert not holders_of(both, rate=None, size=3033.0).joint
+    assert not holders_of(same, rate=2.0).joint
+    leaks.GROUPED.clear()
+
+
+class Registered:
+    """Is entered in registries that forget it, or that keep it."""
+
+    def __init__(self, keeps: bool) -> None:
+        self.beside = Item()
+        self.finalizer = weakref.finalize(self, self.close if keeps else self.beside.payload.hex)
+
+    def close(self) -> None:
+        """Refers to the object itself, which thus never goes."""
+
+
+def test_a_registry_that_follows_what_is_alive_is_no_owner() -> None:
+    def kept(_i: int) -> None:
+        leaks.KEPT.append(Registered(keeps=False))
+
+    for kind in (Registered, Item):
+        assert owner_of(kept, kind).name == "leaks.KEPT"
+    leaks.KEPT.clear()
+    assert owner_of(lambda _i: Registered(keeps=True), Registered).name == "finalize._registry"
+
+
+def test_what_the_interpreter_holds_is_named() -> None:
+    def in_context() -> Owner:
+        return owner_of(lambda _i: contextvars.ContextVar[list[int]]("request").set([1]))
+
+    owner = contextvars.Context().run(in_context)
+    assert owner.name == "context of the running thread"
+    assert owner.steps[0].via.startswith("variable 'request'")
+    before = signal.getsignal(signal.SIGUSR1)
+
+    def handle() -> None:
+        items: list[bytes] = []
+        signal.signal(signal.SIGUSR1, lambda _number, _frame: items.append(bytes(100)))
+
+    handle()
+    try:
+        owner = owner_of(lambda _i: signal.raise_signal(signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert owner.name == "handler of SIGUSR1 closure cell 'items'"
+
+
+def test_what_this_package_fills_is_neither_an_owner_nor_a_reason() -> None:
+    def fills(i: int) -> None:
+        call_paths.is_standard(f"file {i}")
+        vars(call_paths).setdefault("_table", {})[i] = [i]
+
+    try:
+        holders = holders_of(fills)
+    finally:
+        del call_paths._table  # type: ignore[attr-defined]
+    assert (holders.owners, holders.reason) == ((), "no container or value grew at this rate")

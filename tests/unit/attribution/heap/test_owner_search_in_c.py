@@ -14,7 +14,7 @@ import pytest
 from held import MORE, WARM, forget, holders_of
 from leaks import Item
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
-from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners, search
+from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 
 
 @pytest.fixture(autouse=True)
@@ -58,22 +58,6 @@ def test_a_container_that_is_held_from_c_is_said_to_be() -> None:
 def _call(function: Callable[[], None] | None) -> None:
     assert function is not None
     function()
-
-
-def test_a_cycle_that_nobody_holds_is_said_to_be_one() -> None:
-    gc.disable()
-    try:
-        gc.freeze()
-        ring = [Item(), Item()]
-        ring[0].beside, ring[1].beside = ring[1], ring[0]
-        survivors = list(ring)
-        ring.clear()
-        new = newcomers()
-        gc.unfreeze()
-        holders = find_owners(Sought(1), (), survivors, new)
-    finally:
-        gc.enable()
-    assert holders == Holders((), "held only by each other: a cycle that the garbage collector would free")
 
 
 def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
