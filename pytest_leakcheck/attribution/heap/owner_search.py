@@ -13,6 +13,7 @@ import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
@@ -229,7 +230,7 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     if listed.owners:
         return listed
     in_python = sought.in_python or sought.identities is not None
-    return Holders(tuple(_held_by_interpreter(sought, came, new)) if in_python else (), reason)
+    return Holders(tuple(_held_by_interpreter(sought, came, growing, new)) if in_python else (), reason)
 
 
 def _is_list_of_library(owner: Owner) -> bool:
@@ -237,8 +238,10 @@ def _is_list_of_library(owner: Owner) -> bool:
     return owner.name.partition(".")[0] in sys.stdlib_module_names or owner.root.startswith("thread ")
 
 
-def _held_by_interpreter(sought: Sought, came: Sequence[object], new: Collection[int]) -> Iterator[Owner]:
-    """Yield what C holds more of, at the rate: callbacks of `atexit`, and handlers of a signal that hold earlier ones."""
+def _held_by_interpreter(
+    sought: Sought, came: Sequence[object], growing: Sequence[Growing], new: Collection[int]
+) -> Iterator[Owner]:
+    """Yield what C holds more of: callbacks of `atexit`, variables of a context, handlers that hold earlier ones."""
     counts = {("atexit", "callbacks"): (sought.exits, "callback of atexit.register()")}
     search = _Search(frozenset(new), frozenset(), {}, set(), bool)
     for handler in map(signal.getsignal, signal.valid_signals()):
@@ -246,6 +249,9 @@ def _held_by_interpreter(sought: Sought, came: Sequence[object], new: Collection
             reached = search.reachable((handler,))
             chained = sum(type(one) is type(handler) and id(one) in reached for one in came)
             counts[kept_by_interpreter(handler), UNNAMED] = chained, "earlier handler"
+    for one in growing:
+        if type(one.holder) is Context and (name := kept_by_interpreter(one.holder)):
+            counts[name, "variables"] = one.gained, "variable"
     for (name, via), (count, what) in counts.items():
         if count >= max(2.0, LEAST * sought.iterations * min(1.0, sought.rate or 1.0)):
             yield Owner(name, name, (Step(name, via, suspect=True),), f"{count} × {what}", count / sought.iterations)

@@ -63,3 +63,16 @@ def test_of_bytes_the_kind_that_holds_the_most_comes_first() -> None:
     by_size = kinds_of(found, 10, 0.5, least_bytes=1)
     assert [one.count for one in by_number] == [20, 10]
     assert [one.count for one in by_size] == [10, 20]
+
+
+def test_what_several_objects_share_is_told_once_and_what_replaced_others_is_not_told() -> None:
+    class Wrapper:
+        def __init__(self, inner: object) -> None:
+            self.inner = inner
+
+    kept = [Wrapper(Wrapper(bytearray(10_000))) for _ in range(4)]
+    inner = [one.inner for one in kept]
+    (held,) = kinds_of([*kept, *inner], 4, 0.5, least_bytes=1000)
+    assert (held.what, held.note.partition(",")[0]) == ("bytearray", "10")
+    assert kinds_of(kept, 4, 0.5, more={id(Wrapper): 4}) != ()
+    assert kinds_of(kept, 4, 0.5, more={id(Wrapper): 1}) == ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextvars
 import ctypes
 import gc
 import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -79,3 +81,20 @@ def test_a_search_without_time_says_so_and_guesses_nothing() -> None:
     found = search(sought, [kept.beside, kept.beside.beside], (), new, deadline=0.0)
     assert found == Holders((), "the search ran out of time")
     assert search(sought, [kept.beside, kept.beside.beside], (), new).reason != found.reason
+
+
+def test_callbacks_of_atexit_are_counted_and_named_where_they_come_at_the_rate() -> None:
+    def owners(**evidence: Any) -> list[tuple[str, float]]:
+        return [(one.name, one.gained) for one in search(Sought(10, **evidence), [], [], ()).owners]
+
+    assert owners(rate=2.0, in_python=True, exits=10) == [("atexit", 1.0)]
+    assert owners(rate=1.0, identities=frozenset({7}), exits=10) == [("atexit", 1.0)]
+    assert owners(rate=1.0, in_python=True, exits=4) == []
+    # Variables come more often than objects that the collector tracks: their table has few.
+    context = contextvars.Context()
+    grown = [Growing(context, 10)]
+    assert search(Sought(10, 0.4, in_python=True), [], grown, ()).owners == ()
+    (owner,) = context.run(search, Sought(10, 0.4, in_python=True), [], grown, ()).owners
+    assert (owner.name, owner.holds) == ("context of the running thread", "10 × variable")
+    # What C allocated is no part of a callback.
+    assert owners(size=5000.0, exits=10) == []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+
 from pytest_leakcheck.attribution.call_paths import read_path
-from pytest_leakcheck.attribution.tracing.allocations import Kept, culprit_of
+from pytest_leakcheck.attribution.tracing.allocations import Allocations, Kept, culprit_of
 from pytest_leakcheck.model.culprit import Site
 
 TEST = ("/project/test_it.py", 10)
@@ -52,3 +55,31 @@ def test_callers_of_generated_code_that_do_not_make_the_whole_are_not_named() ->
     parts = kept(6, CREATES, GENERATED, DEFAULT), kept(4, other, GENERATED)
     # The line of the test accounts for all of it, but shows less.
     assert line_of(*parts, slope=10) == DEFAULT
+
+
+class Page:
+    """Has a buffer that another line allocates."""
+
+    def __init__(self) -> None:
+        self.text = bytearray(5000)
+
+
+def test_lines_whose_objects_replace_others_are_left_out() -> None:
+    def traced(keep: Callable[[int], object], *, steady: bool) -> float:
+        gc.freeze()
+        allocations = Allocations(0.001, of_heap=True)
+        allocations.open()
+        try:
+            for number in range(8):
+                keep(number)
+                allocations.iteration_done(0.001)
+        finally:
+            grown = allocations.close(steady=steady)
+            gc.unfreeze()
+        return sum(one.size for one in grown)
+
+    pages = [Page() for _ in range(16)]
+    texts: list[bytes] = []
+    assert traced(lambda number: pages.__setitem__(number, Page()), steady=False) > 4000
+    assert traced(lambda number: pages.__setitem__(number, Page()), steady=True) < 1000
+    assert traced(lambda _number: texts.append(bytes(5000)), steady=True) > 4000
