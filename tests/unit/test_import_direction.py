@@ -23,15 +23,15 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 300,
-    "attribution": 5300,
-    "baseline": 700,
-    "config": 1550,
-    "judge": 1950,
-    "model": 1450,
-    "plugin": 4550,
-    "probes": 2800,
-    "report": 2000,
-    "runner": 3950,
+    "attribution": 5750,
+    "baseline": 600,
+    "config": 1450,
+    "judge": 2000,
+    "model": 1350,
+    "plugin": 4350,
+    "probes": 2950,
+    "report": 1950,
+    "runner": 4400,
     "watch": 1100,
 }
 # A room that must not import another one, although that one is below it.
