@@ -88,8 +88,8 @@ class Repeater:
             result, first_run = self._repeat(item, plan, examples, runs)
         if rerunner is not None:
             # That plugin logs the start of each attempt.
-            failed = result is None and first_run is not None and any(report.failed for report in first_run)
-            if failed and replay.hand_to_rerunfailures(rerunner, item, nextitem, first_run or ()):
+            failed = result is None and any(report.failed for report in first_run)
+            if failed and replay.hand_to_rerunfailures(rerunner, item, nextitem, first_run):
                 return
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         if result is not None:
@@ -98,15 +98,15 @@ class Repeater:
             item.stash[REPEATED] = clock.monotonic() - began
             with OriginalFunctions():
                 item.user_properties += junit_properties(finding)
-            if first_run is not None:
+            if first_run:
                 with room_for_descriptors():
                     first_run = replay.with_finding(item, first_run, finding, item.stash[REPEATED])
         Timer(item).start_last()
-        if first_run is None:
+        if not first_run:
             examples.fix()
             AllureResults(item.config).forget_run()
         with room_for_descriptors():
-            replay.end(item, nextitem, first_run or [])
+            replay.end(item, nextitem, first_run)
 
     def _conclude(self, item: pytest.Item, result: Result) -> Finding:
         """Return the finding on a test; it is inconclusive if that fails."""
@@ -163,8 +163,8 @@ class Repeater:
 
     def _repeat(
         self, item: pytest.Item, plan: Plan, examples: Examples, runs: _SilentRuns
-    ) -> tuple[Result | None, list[pytest.TestReport] | None]:
-        """Run the iterations, which are not logged; return the result, and reports to log instead of a last run.
+    ) -> tuple[Result | None, list[pytest.TestReport]]:
+        """Run the iterations, which are not logged; return the result, and any reports to log instead of a last run.
 
         The result is None if the test itself failed or skipped in the first iteration, or a debugger stopped in it.
         The reports are those of the first iteration.
@@ -196,10 +196,10 @@ class Repeater:
                     repetition.follow(*iteration.gauges.seal())
                 if failed:
                     result = _end_failed(repetition, iteration.count, error)
-                    return result, None if _is_red(result) else first_run
+                    return result, [] if _is_red(result) else first_run
                 del reports
                 if not repetition.iteration_done():
-                    return repetition.end(), None
+                    return repetition.end(), []
                 self._snapshot.follow(repetition)
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             if iteration.count > 1 and exhausted_by(error):
@@ -207,9 +207,9 @@ class Repeater:
                 with contextlib.suppress(Exception):
                     result = repetition.end("failed", error)
                     if _is_red(result):
-                        return result, None
+                        return result, []
             repetition.abandon()
-            return unmeasured(plan, error), first_run or None
+            return unmeasured(plan, error), first_run
         except BaseException as error:
             _end_early(item, repetition, error)
             raise
