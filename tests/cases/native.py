@@ -8,6 +8,7 @@ import hashlib
 import itertools
 import os
 import re
+import select
 import sqlite3
 import ssl
 import zlib
@@ -266,6 +267,23 @@ class Database:
         cls.connection.close()
 
 
+class Reader:
+    """What a function of the database reads from."""
+
+    def __init__(self) -> None:
+        self.poll = select.epoll()
+
+
+def function_per_call() -> None:
+    reader = Reader()
+    Database.connection.create_function(f"ready_{next(NUMBERS)}", 0, lambda: len(reader.poll.poll(0)))
+
+
+def function_replaced() -> None:
+    reader = Reader()
+    Database.connection.create_function("ready", 0, lambda: len(reader.poll.poll(0)))
+
+
 def statement_unfinished() -> None:
     cursor = Database.connection.execute(f"select n from t where n < {next(NUMBERS)}")
     cursor.fetchone()
@@ -468,6 +486,15 @@ CASES = (
         doubt="the connection forgets its closed cursors at every 200th",
         line=("Database.connection.execute(f",),
         owner=("cases.native.KEPT",),
+    ),
+    Case(
+        "function_per_call",
+        ("fd",),
+        function_per_call,
+        function_replaced,
+        setup=Database.open,
+        teardown=Database.close,
+        line=("self.poll = select.epoll()",),
     ),
     Case("bytes_lost_in_c", ("block",), bytes_lost, bytes_found, teardown=find_all, line=('lose(b"%09d"',)),
     Case("list_lost_in_c", ("object", "block"), list_lost, list_found, teardown=find_all, line=("lose([1, 2, 3])",)),

@@ -287,6 +287,58 @@ def mock_reset() -> None:
     CLIENT.reset_mock()
 
 
+class Event:
+    """Knows the one before it."""
+
+    def __init__(self, before: Event | None) -> None:
+        self.before = before
+
+
+# Holds the last event, and with it all: a container that does not grow, and has one entry.
+HISTORY: dict[str, Event] = {}
+
+
+def event_linked() -> None:
+    HISTORY["last"] = Event(HISTORY.get("last"))
+
+
+def event_alone() -> None:
+    HISTORY["last"] = Event(None)
+
+
+class Request:
+    """Small, and noted."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+
+class Reply:
+    """Large, and cached."""
+
+    def __init__(self) -> None:
+        self.text = bytearray(20_000)
+
+
+REQUESTS: list[Request] = []
+REPLIES: dict[int, Reply] = {}
+
+
+def reply_cached() -> None:
+    REQUESTS.append(Request())
+    REPLIES[next(NUMBERS)] = Reply()
+
+
+def forget_replies() -> None:
+    REQUESTS.clear()
+    REPLIES.clear()
+
+
+def reply_dropped() -> None:
+    reply_cached()
+    forget_replies()
+
+
 class Node:
     """A tree whose branches know the trunk."""
 
@@ -421,6 +473,24 @@ CASES = (
         teardown=BY_USER.clear,
         line=("BY_USER[f",),
         owner=("cases.objects.BY_USER",),
+    ),
+    Case(
+        "events_linked",
+        ("object",),
+        event_linked,
+        event_alone,
+        teardown=HISTORY.clear,
+        line=('HISTORY["last"] = Event(',),
+        owner=("cases.objects.HISTORY",),
+    ),
+    Case(
+        "reply_cached",
+        ("heap", "object"),
+        reply_cached,
+        reply_dropped,
+        teardown=forget_replies,
+        line=("self.text = bytearray(20_000)", "REPLIES[next(NUMBERS)] = Reply()"),
+        owner=("cases.objects.REPLIES",),
     ),
     Case(
         "mock_remembers",

@@ -37,7 +37,6 @@ from pytest_leakcheck.attribution.object_inspection import (
     amount,
     container_kind,
     describe_many,
-    instance_dict,
     is_of_extension,
     is_shared,
     last_entries,
@@ -175,7 +174,8 @@ class _Search:
         """Return whether several entries of a container that has not grown hold survivors: they replaced others."""
         if container_kind(holder) is None or id(holder) in self.growing:
             return False
-        leading = (one for one in entries if id(one) in self.counted or self.counted & self.reachable((one,)))
+        some = entries[-_MAX_SAMPLED:]
+        leading = (one for one in some if id(one) in self.counted or self.counted & self.reachable((one,)))
         return len(list(islice(leading, 2))) > 1
 
     def reachable(self, start: Sequence[object]) -> set[int]:
@@ -360,7 +360,7 @@ def _is_held_by_us(one: object) -> bool:
 def _find_owners_of_survivors(
     survivors: Sequence[object], candidates: Sequence[Growing], sought: Sought, search: _Search
 ) -> Holders:
-    new, skipped, iterations, count = search.new, search.skipped, sought.iterations, sought.remaining(survivors)
+    skipped, iterations, count = search.skipped, sought.iterations, sought.remaining(survivors)
     holds = [hold for one in candidates if not one.is_value for hold in search.hold_of(one.holder)]
     if not _select_largest(holds, count):
         holds = list(search.older_holders())
@@ -374,7 +374,7 @@ def _find_owners_of_survivors(
     lasting = _select_largest([hold for hold in largest if path_to[id(hold)]], count)
     for hold in lasting:
         path = path_to[id(hold)]
-        steps, name = steps_of((*path, *_end_of_path(hold, new)), hold.holder)
+        steps, name = steps_of((*path, hold.entry), hold.holder)
         some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
         container = search.growing.get(id(hold.holder))
         gained = container.gained / iterations if container else 0.0
@@ -403,14 +403,6 @@ def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
             chosen.append(hold)
             reached |= hold.reached
     return chosen[:_MAX_OWNERS] if len(reached) >= _MIN_HELD_SHARE * count else []
-
-
-def _end_of_path(hold: _Hold, new: frozenset[int]) -> tuple[object, ...]:
-    """Return the end of the path to a survivor: the entry, and one new object in it if it is an older instance's dict."""
-    # Such a dict counts as new if the collector began to track it late, once it held a tracked object.
-    if instance_dict(hold.holder) is not hold.entry:
-        return (hold.entry,)
-    return (hold.entry, *[one for one in gc.get_referents(hold.entry) if id(one) in new][-1:])
 
 
 def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
