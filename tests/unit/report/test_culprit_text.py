@@ -72,6 +72,15 @@ def test_a_package_is_named_with_its_file() -> None:
     assert headline_of_culprit(Culprit("fd", Where((site,), site))) == ("toxpkg/__init__.py:3", "load()")
 
 
+def test_owners_that_hold_a_share_each_are_all_named() -> None:
+    other = replace(OWNER, name="loader.SIZES", gained=2.0)
+    assert list(holder_rows(replace(CULPRIT, others=(other,)))) == [
+        ("held by", "loader._loader.cache (+1.0/iter)"),
+        ("", "and loader.SIZES (+2.0/iter)"),
+    ]
+    assert list(holder_rows(CULPRIT)) == [("held by", "loader._loader.cache")]
+
+
 def test_without_a_line_the_owner_is_named() -> None:
     assert headline_of_culprit(replace(CULPRIT, where=None)) == ("held by loader._loader.cache", "")
 
