@@ -239,6 +239,18 @@ def test_many_kinds_are_counted_after_the_ninth() -> None:
     assert not any("09.mp4" in line for line in lines)
 
 
+def test_a_counter_that_is_undecided_beside_a_leak_says_so() -> None:
+    heap = Series("heap", tuple(10_000_000 + 1000 * i for i in range(18)))
+    both = heap, Series("fd", tuple(range(18)))
+    lines = block(finding("test_both", both, (Budget("heap"), Budget("fd", 0)))).splitlines()
+    assert [line.rpartition("  ")[2] for line in lines if line.startswith(("  heap ", "  fd "))] == [
+        "exact",
+        "(not decided)",
+    ]
+    alone = block(finding("test_alone", (heap,), (Budget("heap"),)))
+    assert "(not decided)" not in alone
+
+
 @pytest.mark.parametrize(
     ("verdict", "text"),
     [
