@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_leakcheck.baseline.known_leaks import KnownLeaks
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.verdict import Verdict
 
 if TYPE_CHECKING:
+    from pytest_leakcheck.baseline.known_leaks import KnownLeaks
     from pytest_leakcheck.model.culprit import Culprit, Held
 
 

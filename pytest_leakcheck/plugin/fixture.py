@@ -227,6 +227,5 @@ def _allow_blocking() -> Any:
 
 
 def _forbid_blocking(switch: Any) -> None:
-    """End the plugin's own work."""
     if switch is not None:
         switch.value = False

@@ -299,7 +299,6 @@ def per(finding: Finding) -> str:
 
 
 def _held_rows(finding: Finding) -> Iterator[Row]:
-    """Yield what survived the iterations."""
     texts = []
     for resource, group in finding.held.items():
         span = _format_span(finding, resource)
