@@ -28,25 +28,18 @@ _KINDS: Final[dict[type, _Kind]] = {bool: "bool", int: "int", float: "float", st
 class Option:
     """One option: the flag ``--leakcheck-<name>`` and the configuration key ``leakcheck_<name>``.
 
-    `written` is the name and what stands for its value; the name is empty for ``--leakcheck`` itself. The help ends with
-    an example if the format is not obvious. The option can be set in the configuration file if `ini`, and on the command
-    line if `flagged`. `check` raises `InputError` if a value is invalid.
+    The name is empty for ``--leakcheck`` itself. The help ends with an example if the format is not obvious. The option
+    can be set in the configuration file if `ini`, and on the command line if `flagged`. `check` raises `InputError` if a
+    value is invalid.
     """
 
-    written: str
+    name: str
+    metavar: str
     default: Any
     help: str
     ini: bool = True
     flagged: bool = True
     check: Callable[[Any], object] | None = None
-
-    @property
-    def name(self) -> str:
-        return self.written.partition(" ")[0]
-
-    @property
-    def metavar(self) -> str:
-        return self.written.partition(" ")[2]
 
     @property
     def kind(self) -> _Kind:
@@ -151,7 +144,8 @@ def split_words(value: str) -> tuple[str, ...]:
 
 
 def _option(written: str, default: Any, help_text: str, **others: Any) -> Any:
-    return field(metadata={"option": Option(written, default, help_text, **others)})
+    name, _, metavar = written.partition(" ")
+    return field(metadata={"option": Option(name, metavar, default, help_text, **others)})
 
 
 @dataclass(frozen=True, slots=True)

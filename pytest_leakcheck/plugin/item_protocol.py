@@ -9,20 +9,17 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.call_paths import set_project
-from pytest_leakcheck.attribution.tracing.traced_children import prepare_children, release_children
+from pytest_leakcheck.attribution import call_paths
+from pytest_leakcheck.attribution.tracing import traced_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, plan_test
 from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.plugin import fixture, other_plugins
-from pytest_leakcheck.plugin.baseline_session import BaselineSession
+from pytest_leakcheck.plugin import baseline_session, fixture, other_plugins, progress_line, session_report
 from pytest_leakcheck.plugin.collection import Plans, Sampling, find_debugger, is_asked, uses_fixture
-from pytest_leakcheck.plugin.progress_line import ProgressLine, WorkersLine
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
-from pytest_leakcheck.plugin.session_report import FoldedFailures, SessionReport
 from pytest_leakcheck.plugin.stash import (
     FINDINGS,
     NOT_ASKED,
@@ -42,13 +39,13 @@ from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
 
 def register(config: pytest.Config, settings: Settings) -> None:
     """Register the measuring hooks; a process that runs tests moves to its own temporary folder."""
-    set_project(config.rootpath, settings.blame)
+    call_paths.set_project(config.rootpath, settings.blame)
     # pytest removes the folders of `tmp_path` by itself.
     basetemp = config.getoption("basetemp", None)
     shared = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
     leave_out(os.path.realpath(basetemp) if basetemp else f"{os.path.realpath(shared)}/pytest-of-")
-    if prepare_children():
-        config.add_cleanup(release_children)
+    if traced_children.prepare_children():
+        config.add_cleanup(traced_children.release_children)
     if settings.vram == "accounted":
         from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
 
@@ -61,17 +58,18 @@ def register(config: pytest.Config, settings: Settings) -> None:
         if is_worker(config) or not is_distributed(config):
             use_own_folder(config)
     plans = Plans(settings, sampling)
-    baseline = BaselineSession(config, settings, plans.collected)
-    session = SessionReport(config, settings, baseline, sampling)
+    baseline = baseline_session.BaselineSession(config, settings, plans.collected)
+    session = session_report.SessionReport(config, baseline, sampling)
     repeater = Repeater(settings)
     hooks: dict[str, object] = {"leakcheck-session": session}
     if sampling is not None and not is_worker(config):
         if os.environ.get("GITHUB_ACTIONS") == "true":
             github = hooks["leakcheck-github"] = GithubActions(config, session.headline)
             session.listeners.append(github.add)
-        line = WorkersLine(config, sampling) if is_distributed(config) else ProgressLine(config, sampling)
+        kind = progress_line.WorkersLine if is_distributed(config) else progress_line.ProgressLine
+        line = kind(config, sampling)
         session.listeners.append(line.add)
-        hooks |= {"leakcheck-progress": line, "leakcheck-folded-failures": FoldedFailures(config)}
+        hooks |= {"leakcheck-progress": line, "leakcheck-folded-failures": session_report.FoldedFailures(config)}
     hooks |= {
         "leakcheck-collection": plans,
         "leakcheck-repeater": repeater,

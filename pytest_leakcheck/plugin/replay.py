@@ -14,7 +14,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.plugin.item_reports import attach, leak_error
+from pytest_leakcheck.plugin.item_reports import apply, attach
 from pytest_leakcheck.plugin.stash import PROCESS
 
 
@@ -67,11 +67,7 @@ def _apply_finding(item: pytest.Item, report: pytest.TestReport, finding: Findin
     if finding.colour != "red":
         attach(report, [finding])
         return report
-
-    def fail() -> None:
-        raise leak_error(finding, item)
-
-    red = _make_report(item, pytest.CallInfo.from_call(fail, when="call"))
+    red = _make_report(item, pytest.CallInfo.from_call(lambda: apply(finding, item), when="call"))
     red.sections, red.start, red.stop = report.sections, report.start, report.stop
     return red
 

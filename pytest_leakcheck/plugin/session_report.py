@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 from _pytest._code.code import ReprFileLocation, TerminalRepr
 
-from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
@@ -23,6 +22,7 @@ from pytest_leakcheck.plugin.collection import NO_TIME, Sampling, find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
+from pytest_leakcheck.plugin.stash import SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.finding_text import WIDTH, Line, Style
@@ -46,11 +46,10 @@ _MIN_NAME: Final = 20
 class SessionReport:
     """The hooks that collect and print findings; registered with ``--leakcheck``."""
 
-    def __init__(
-        self, config: pytest.Config, settings: Settings, baseline: BaselineSession, sampling: Sampling | None
-    ) -> None:
+    def __init__(self, config: pytest.Config, baseline: BaselineSession, sampling: Sampling | None) -> None:
         """Register the hooks of an xdist controller."""
-        self._config, self._settings, self._baseline, self._sampling = config, settings, baseline, sampling
+        settings = self._settings = config.stash[SETTINGS]
+        self._config, self._baseline, self._sampling = config, baseline, sampling
         # As text, because of the time that each collection of garbage takes (`item_reports.attach`).
         self._shown: list[str] = []
         self._tally = Tally()

@@ -14,8 +14,9 @@ _MOST_ANNOTATIONS: Final = 10
 # GitHub rejects a summary of more than 1 MiB.
 _MOST_BYTES: Final = 900 * 1024
 # What a workflow command escapes in a message, and in a property as well.
-_IN_MESSAGE: Final = (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"))
-_IN_PROPERTY: Final = (*_IN_MESSAGE, (":", "%3A"), (",", "%2C"))
+_IN_MESSAGE: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
+_IN_PROPERTY: Final = _IN_MESSAGE | str.maketrans({":": "%3A", ",": "%2C"})
+_IN_CELL: Final = str.maketrans({"|": r"\|", "\n": " "})
 
 
 def annotate(causes: Sequence[Cause], root: Path) -> Iterator[str]:
@@ -24,7 +25,7 @@ def annotate(causes: Sequence[Cause], root: Path) -> Iterator[str]:
     for cause in red[:_MOST_ANNOTATIONS]:
         place = _place(cause, root)
         title = f"{cause.outcome.replace('_', ' ')} {short_id(cause.finding)}"
-        yield f"::error {place},title={_escape(title, _IN_PROPERTY)}::{_escape(_message(cause), _IN_MESSAGE)}"
+        yield f"::error {place},title={title.translate(_IN_PROPERTY)}::{_message(cause).translate(_IN_MESSAGE)}"
     if len(red) > _MOST_ANNOTATIONS:
         yield f"::notice title=leakcheck::{len(red) - _MOST_ANNOTATIONS} more in the summary of the job"
 
@@ -40,7 +41,7 @@ def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
         file = cause.site and (_relative(cause.site.file, root) or short_file(cause.site.file))
         line = f"{file}:{cause.site.line}" if cause.site else ""
         cells = (word, short_id(cause.finding), _growth(cause), line, _owner(cause), format_tests(cause.tests))
-        row = f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+        row = f"| {' | '.join(cell.translate(_IN_CELL) for cell in cells)} |"
         size += len(row.encode()) + 1
         if size > _MOST_BYTES:
             lines += ["", f"{len(causes) - number:,} more causes are left out."]
@@ -65,8 +66,8 @@ def _message(cause: Cause) -> str:
 
 def _place(cause: Cause, root: Path) -> str:
     if cause.site is not None and (file := _relative(cause.site.file, root)):
-        return f"file={_escape(file, _IN_PROPERTY)},line={cause.site.line}"
-    return f"file={_escape(cause.tests[0].partition('::')[0], _IN_PROPERTY)}"
+        return f"file={file.translate(_IN_PROPERTY)},line={cause.site.line}"
+    return f"file={cause.tests[0].partition('::')[0].translate(_IN_PROPERTY)}"
 
 
 def _relative(file: str, root: Path) -> str:
@@ -76,9 +77,3 @@ def _relative(file: str, root: Path) -> str:
     except ValueError:
         return ""
     return "" if {"site-packages", "dist-packages"}.intersection(inside.parts) else inside.as_posix()
-
-
-def _escape(text: str, rules: Sequence[tuple[str, str]]) -> str:
-    for character, escaped in rules:
-        text = text.replace(character, escaped)
-    return text

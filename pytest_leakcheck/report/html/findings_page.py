@@ -46,6 +46,7 @@ def page_of_report(report: Report, title: str, *, source: bool = True) -> Page:
         findings, session = report.findings, report.session or Session()
         cards = _cards_of(findings, session if source else replace(session, source=False))
         tally = Tally(findings)
+        headline_of_all = session.headline or (tally.headline(tally.seconds) if tally.worst else "")
         # A test may have several cards; the first is the worst.
         anchors = {entry.name: card.anchor for card in reversed(cards) for entry in card.tests}
         green = (Entry(one.test, "; ".join(green_lines(one)), "good") for one in findings if one.colour == "green")
@@ -57,7 +58,7 @@ def page_of_report(report: Report, title: str, *, source: bool = True) -> Page:
         return Page(
             title,
             _counts(cards, tally),
-            tuple(_summary(tally, session)),
+            tuple(filter(None, (headline_of_all, tally.memory_not_judged, *session.notes, *tally.not_read))),
             tuple(row for row in _facts(findings, session) if row[1]),
             tuple(one for one in sections if one.cards or one.entries or one.table),
             partial=report.session is None or any(one.recording.stopped == "interrupted" for one in findings),
@@ -110,17 +111,6 @@ def _counts(cards: Sequence[Card], tally: Tally) -> tuple[Cell, ...]:
     words: dict[Tone, str] = {"bad": "red cause", "unsure": "yellow cause", "good": "green test"}
     found = tuple((format_count(tones[tone], word), tone) for tone, word in words.items() if tones[tone])
     return found or (("No test was measured.", "plain"),)
-
-
-def _summary(tally: Tally, session: Session) -> Iterator[str]:
-    if session.headline:
-        yield session.headline
-    elif tally.worst:
-        yield tally.headline(tally.seconds)
-    if line := tally.memory_not_judged:
-        yield line
-    yield from session.notes
-    yield from tally.not_read
 
 
 def _facts(findings: Sequence[Finding], session: Session) -> Iterator[Row]:
