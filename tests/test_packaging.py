@@ -46,8 +46,7 @@ def test_a_fresh_environment(wheel: Path, tmp_path_factory: pytest.TempPathFacto
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     subprocess.run([python, "-m", "pip", "install", "--quiet", wheel], check=True, capture_output=True, env=clean)
     project.write("pytest.ini", "[pytest]\n")
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         """
         import os
         import pytest
@@ -61,8 +60,10 @@ def test_a_fresh_environment(wheel: Path, tmp_path_factory: pytest.TempPathFacto
             with pytest.raises(ImportError):
                 import fixtures
         """,
+        python=python,
+        leakcheck=False,
     )
-    assert project.run(python=python, leakcheck=False).last_line == "2 passed"
+    assert ran.last_line == "2 passed"
     outcome = project.run(python=python)
     assert (outcome.status, outcome.finding("test_leak")["verdict"]) == (1, "leak"), outcome.text
     command = str(folder / "bin" / "pytest-leakcheck")

@@ -184,8 +184,7 @@ def test_keyframes_are_where_they_are_said(clip: Path) -> None:
 
 
 def test_the_fixture_for_users(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         """
         def test_video(synthetic_video):
             clip = synthetic_video(kind="depth", width=64, height=48, frames=6, gop=3, seed=1)
@@ -193,5 +192,8 @@ def test_the_fixture_for_users(project: Project) -> None:
             assert synthetic_video(kind="depth", width=64, height=48, frames=6, gop=3, seed=1) == clip
             assert synthetic_video(seed=2, width=64, height=48, frames=6) != clip
         """,
+        "-p",
+        "leakcheck_incidents.material",
+        leakcheck=False,
     )
-    assert project.run("-p", "leakcheck_incidents.material", leakcheck=False).last_line == "1 passed"
+    assert ran.last_line == "1 passed"

@@ -148,16 +148,16 @@ def test_tests_that_are_gone_are_pruned(suite: Project) -> None:
 
 
 def test_an_explicit_budget_is_not_taken_back(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         """
         import os, pytest
         KEPT = []
         @pytest.mark.fd_budget(0)
         def test_it(): KEPT.append(os.open(__file__, os.O_RDONLY))
         """,
+        *UPDATE,
     )
-    assert project.run(*UPDATE).status == 1
+    assert ran.status == 1
     assert entries(project) == []
 
 

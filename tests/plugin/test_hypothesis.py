@@ -127,14 +127,11 @@ def test_a_failure_is_the_test_s_own(given_project: Project) -> None:
 
 
 def test_it_is_not_loaded_for_others(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    ran = project.run_test("""
         import sys
         import pytest
 
         @pytest.mark.fd_budget(0)
         def test_it(): assert "hypothesis" not in sys.modules
-        """,
-    )
-    assert project.run().last_line == "1 passed"
+        """)
+    assert ran.last_line == "1 passed"

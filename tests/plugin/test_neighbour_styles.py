@@ -484,27 +484,6 @@ _STYLES: Final[Mapping[str, str]] = {
     "once.py": """
         import pytest
 
-        SEEN = []
-
-        def test_registers_once():
-            assert not SEEN
-            SEEN.append(1)
-
-        @pytest.mark.parametrize("lines", [iter(["one", "two"]), (line for line in "ab")])
-        def test_generators(lines): assert len(list(lines)) == 2
-
-        def test_fails_when_repeated(counter=[]):
-            counter.append(1)
-            assert len(counter) < 3
-
-        def test_skips_when_repeated(counter=[]):
-            counter.append(1)
-            if len(counter) > 3: pytest.skip("used up")
-
-        def test_subtest_fails_when_repeated(subtests, counter=[]):
-            counter.append(1)
-            with subtests.test("counted"): assert len(counter) < 3
-
         def test_exits_when_repeated(counter=[]):
             counter.append(1)
             if len(counter) > 2: raise SystemExit(1)
@@ -606,8 +585,7 @@ def test_other_plugins_receive_the_reports_of_subtests_once(project: Project) ->
 
 def test_state_that_a_test_leaves_for_others(project: Project) -> None:
     """They see it as often as the test was repeated; isolated, the test leaves none here."""
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         """
         import pytest
 
@@ -619,7 +597,8 @@ def test_state_that_a_test_leaves_for_others(project: Project) -> None:
 
             def test_counts(self): assert len(self.seen) < 2
         """,
+        leakcheck=False,
     )
-    assert project.run(leakcheck=False).last_line == "2 passed"
+    assert ran.last_line == "2 passed"
     assert project.run().last_line == "1 failed, 1 passed"
     assert project.run("--leakcheck-isolate").last_line == "2 passed"

@@ -170,24 +170,19 @@ def test_a_block(project: Project) -> None:
 
 
 def test_inside_a_repeated_test_the_loop_is_one_step(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    ran = project.run_test("""
         import os
         import pytest
         @pytest.mark.fd_budget(0)
         def test_it(leakcheck):
             assert list(leakcheck.steps(fd=0)) == [0]
             os.open(__file__, os.O_RDONLY)
-        """,
-    )
-    assert project.run().verdicts == {("test_it", "fd"): "leak"}
+        """)
+    assert ran.verdicts == {("test_it", "fd"): "leak"}
 
 
 def test_one_measurement_at_a_time(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    ran = project.run_test("""
         import gc
         import pytest
 
@@ -212,9 +207,8 @@ def test_one_measurement_at_a_time(project: Project) -> None:
         def test_nothing_is_left_behind():
             assert gc.get_freeze_count() == 0
             assert gc.callbacks == []
-        """,
-    )
-    assert project.run().last_line == "5 passed"
+        """)
+    assert ran.last_line == "5 passed"
 
 
 QUEUES = """

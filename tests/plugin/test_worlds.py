@@ -235,8 +235,7 @@ def test_each_rank_has_folders_of_its_own(project: Project) -> None:
 
 
 def test_plain_pytest_has_a_group_of_one(project: Project) -> None:
-    project.write(
-        "test_it.py",
+    ran = project.run_test(
         """
         import pytest
         import torch.distributed as dist
@@ -247,5 +246,6 @@ def test_plain_pytest_has_a_group_of_one(project: Project) -> None:
         def test_after():
             assert not dist.is_initialized()
         """,
+        leakcheck=False,
     )
-    assert project.run(leakcheck=False).last_line == "2 passed"
+    assert ran.last_line == "2 passed"

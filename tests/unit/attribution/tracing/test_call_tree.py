@@ -12,7 +12,7 @@ import pytest
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.native_heap import Heap
-from traced import ROUNDS, Counter, followed, line_found, marked, trace, within
+from traced import ROUNDS, Counter, followed, marked, trace, within
 
 HERE = __file__
 # Large enough that what an allocator keeps for itself does not matter.

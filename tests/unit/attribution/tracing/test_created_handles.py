@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import sys
 import threading
@@ -13,12 +12,10 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
-from traced import counted_fds, line_found, marked, trace, within
+from traced import counted_fds, marked, trace, within
 
 ROUNDS = 3
 HERE = __file__
-
-libc = ctypes.CDLL(None)
 
 
 class Keeper(list[Any]):
@@ -198,26 +195,6 @@ def test_the_call_that_wakes_the_loop_of_a_thread_is_not_the_one_that_makes_the_
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
-
-
-def by_ctypes(kept: Keeper) -> None:
-    number = 0
-    fd = libc.dup(number)  # here
-    number += 1
-    kept.append(fd)
-
-
-def test_where_a_call_makes_no_event_the_second_round_finds_the_line(kept: Keeper) -> None:
-    found = arrived(lambda: by_ctypes(kept))
-    assert len(found) == ROUNDS
-    for arrival in found:
-        line, function, _call = within(arrival.path, HERE)[-1]
-        assert function == "by_ctypes"
-        # Not before it was made, and certain where the call was seen.
-        assert line >= marked(by_ctypes)
-        assert arrival.exact == (sys.version_info >= (3, 12))
-    with counted_fds() as (count, _list_now):
-        assert line_found(by_ctypes, count, lambda: by_ctypes(kept)) == marked(by_ctypes)
 
 
 def test_what_is_seen_when_a_function_is_entered_came_in_its_caller() -> None:

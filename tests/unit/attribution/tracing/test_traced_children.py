@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,16 +90,6 @@ def opens() -> None:
 
 def closes() -> None:
     os.close(os.open(os.devnull, os.O_RDONLY))
-
-
-def test_each_descriptor_is_traced_to_its_line(child_of: Callable[..., Child]) -> None:
-    grown = search(child_of(opens), iterations=5)
-    assert grown.count == 5
-    # The first iteration only makes the child known.
-    assert len(grown.found) == 4
-    assert lines_of(grown) == {(HERE, marked(opens))}
-    assert grown.describe() == f"child process {Path('/proc/self/comm').read_text().strip()}"
-    assert search(child_of(closes)).count == 0
 
 
 def test_several_children_and_a_child_of_a_child(child_of: Callable[..., Child]) -> None:
