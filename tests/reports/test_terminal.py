@@ -58,8 +58,13 @@ def expect(text: str) -> str:
     return textwrap.dedent(text).lstrip("\n")
 
 
-def test_the_block(project: Project) -> None:
-    text = project.run_test(SUITE).text
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a session over `SUITE` prints."""
+    return Project(tmp_path_factory.mktemp("suite")).run_test(SUITE).text
+
+
+def test_the_block(text: str) -> None:
     block = part(text, "fd +1.0/iter", "_______")
     assert steady(block) == expect(
         """
@@ -95,9 +100,9 @@ def test_in_ascii_the_columns_are_the_same(project: Project) -> None:
     assert steady(part(text, "fd +1.0/iter", end)) == steady(part(in_unicode, "fd +1.0/iter", end)).translate(signs)
 
 
-def test_the_summary(project: Project) -> None:
-    text = steady(part(project.run_test(SUITE).text, "= leakcheck =", "= short test summary"))
-    lines = [line for line in text.splitlines() if not line.startswith("=")]
+def test_the_summary(text: str) -> None:
+    summary = steady(part(text, "= leakcheck =", "= short test summary"))
+    lines = [line for line in summary.splitlines() if not line.startswith("=")]
     assert lines == [
         "3 tests: 1 ok · 1 leak · 1 over budget · repeating took T",
         "39d4cd  fd +1.0/iter — test_it.py:5 os.open() (17 iterations)",
@@ -172,7 +177,7 @@ SHARED_CAUSE = """
 
 
 @pytest.mark.parametrize("arguments", variants([()], [("-n", "1")]), ids=["here", "in a worker"])
-def test_tests_with_one_cause_share_a_block_and_a_line(project: Project, arguments: tuple[str, ...]) -> None:
+def test_tests_with_one_cause_share_a_block_and_a_line(text: str, project: Project, arguments: tuple[str, ...]) -> None:
     project.write("library.py", LIBRARY)
     ran = project.run_test(SHARED_CAUSE, *arguments)
     assert ran.last_line == "3 failed"
@@ -185,7 +190,7 @@ def test_tests_with_one_cause_share_a_block_and_a_line(project: Project, argumen
     project.run("--junitxml=junit.xml", *arguments)
     assert (project.folder / "junit.xml").read_text(encoding="utf-8").count("held by      library.OPENED") == 3
     # Two leaks of one test file are two causes.
-    assert "same as" not in project.run_test(SUITE).text
+    assert "same as" not in text
 
 
 def test_a_debugger_is_said_to_leave_no_verdict(project: Project) -> None:
