@@ -69,23 +69,6 @@ def simply(held: list[int]) -> None:
     held.append(allocate(SIZE))
 
 
-def test_memory_is_traced_to_the_line(heap: Callable[[], int]) -> None:
-    held: list[int] = []
-    culprit = followed(heap, lambda: simply(held))
-    line, function, call = within(culprit.path, HERE)[-1]
-    assert function == "allocate"
-    assert culprit.flows == ""
-    if sys.version_info >= (3, 12):
-        assert (line, call) == (marked(allocate), "malloc()")
-        assert culprit.code is None
-    else:
-        # No event for a function of ctypes: the function's own, and the second round tells.
-        assert culprit.code is allocate.__code__
-    assert line_found(allocate, heap, lambda: simply(held)) == marked(allocate)
-    for block in held:
-        libc.free(block)
-
-
 def test_what_is_given_back_is_no_growth(heap: Callable[[], int]) -> None:
     held: list[int] = []
     culprit = followed(heap, lambda: outer(held, leaks=False))
