@@ -187,6 +187,8 @@ class Reaper:
 
 def hand_to_reaper(seconds: float) -> None:
     Reaper.got.append((time.monotonic() + seconds, os.open(os.devnull, os.O_RDONLY)))
+    # So that the process does not run out of them.
+    time.sleep(0.005)
 
 
 def executor_of_processes() -> ProcessPoolExecutor:
