@@ -84,6 +84,7 @@ class Settling:
         pause, waited, fell, began = 0.001, 0.0, False, clock.monotonic()
         samples, tree_now = self._samples, self._instruments.tree.read
         scarce = self._scarce()
+        usual = self.seconds if self.may_end() else self.seconds_alone
         while not (self._suspected_in_vain if suspected else self._waited_in_vain):
             standing = [find_resource(name) for name in scarce if self.standing(name) > 0]
             may_end = any(one.ends_by_itself for one in standing)
@@ -103,7 +104,7 @@ class Settling:
         self._waited_in_vain |= not fell and waited > 0
         self._suspected_in_vain |= suspected and not fell and waited > 0
         waited = clock.monotonic() - began
-        is_long = self.is_paced or (waited > self.seconds_alone and self._others_remain())
+        is_long = self.is_paced or (waited > usual and self._others_remain())
         self.waited_long = waited if suspected and fell and is_long else 0.0
         return fell
 
