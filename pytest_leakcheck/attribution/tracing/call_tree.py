@@ -59,6 +59,8 @@ class Traced:
     ends_early: bool = False
     # The last function calls functions of the program that change the counter.
     calls_program: bool = False
+    # What new Python objects hold was left out.
+    of_c: bool = False
     # The functions on the path.
     codes: tuple[CodeType, ...] = ()
     # What new Python objects hold that the call, or one on the path whose inside was left out, has left behind.
@@ -169,8 +171,8 @@ class CallTree:
             # What the test runner holds is released between two iterations, where nothing is counted.
             of_runner = node.code is not None and QUIET[node.code.co_filename]
             self.own[node.at] = 0 if of_runner else self.own[node.at] - self.python[node.at]
-        of_c = self.traced(growth)
-        return traced.cut() if read_path(of_c.path) is None or of_c.flows else of_c
+        found = self.traced(growth)
+        return replace(traced.cut() if read_path(found.path) is None or found.flows else found, of_c=True)
 
     def traced(self, total: int | None = None) -> Traced:
         """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""

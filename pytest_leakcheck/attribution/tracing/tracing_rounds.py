@@ -315,7 +315,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
     if why and traced.calls_program and not is_own(traced.path[-1].file):
         # A library calls the program back, such as an event loop: the line that calls the library is not the one.
         return Made(why=why)
-    return Made(traced.path, why, code=traced.code, in_line=traced.code is None, of_c=of_c)
+    return Made(traced.path, why, code=traced.code, in_line=traced.code is None, of_c=traced.of_c)
 
 
 def _repeat(
