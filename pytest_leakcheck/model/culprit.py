@@ -17,6 +17,12 @@ _PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 # What an owner's name says after the name of the function that holds it.
 _WITHIN_FUNCTION: Final = re.compile(r" (?:closure cell|default argument|local) .*")
 
+# The number of a thread in its name.
+_NUMBERED: Final = re.compile(r"-\d+")
+# Functions that make an object; which of the constructors of its parts is seen first depends on the load.
+_CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
+# The first call in a line of source.
+_CALL: Final = re.compile(r"(\w+)\(")
 # How many hex digits an identifier begins with.
 _ID_DIGITS: Final = 6
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
@@ -84,27 +90,44 @@ class Culprit(OfResource):
 def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it by.
 
-    The digits are a hash of the resource and of the first known of these: the project's line that creates the resource
-    (`own_line`); the owner; the innermost line of an installed package; the test. The number of the line, its folder
-    and the outcome are not part of it, so that it stays the same elsewhere and after lines are added above.
+    The digits are a hash of the resource and of the first known of these: the owner; the project's line that creates the
+    resource (`own_line`); the innermost function of an installed package; the test. Not part of it are the number of the
+    line, its folder, the outcome, and what depends on the load of the machine: which constructor below a line came first.
     """
     if culprit is None:
         return _identify(resource, (test,))
-    if (site := own_line(culprit)) is not None:
-        return _identify_line(resource, site, culprit.source if site == culprit.site else "")
     if culprit.owner is not None:
-        words = re.findall(r"\w+", _WITHIN_FUNCTION.sub("", culprit.owner.name))
-        return _identify(resource, (culprit.owner.name,), *words[:1], *words[1:][-1:])
-    if culprit.where is not None and (inner := _find_inner(culprit.where.path)) is not None:
-        return _identify_line(resource, inner)
-    return _identify(resource, (test,))
+        name = _NUMBERED.sub("-N", culprit.owner.name or culprit.owner.root)
+        words = re.findall(r"\w+", _WITHIN_FUNCTION.sub("", name))
+        return _identify(resource, (name,), *words[:1], *words[1:][-1:])
+    line = own_line(culprit)
+    if line is None and culprit.where is not None:
+        line = _find_inner(culprit.where.path)
+    if line is None:
+        return _identify(resource, (test,))
+    source = culprit.source if line == culprit.site and not _is_constructor(line.call) else ""
+    if culprit.where is not None and _is_constructor(line.function):
+        line, source = _leave_constructors(culprit.where.path, line), ""
+    module, called = _module_of(line.file), _CALL.search(source)
+    name = called[1] if called else line.function.removesuffix(".__init__")
+    return _identify(resource, (f"{module}:{line.function}", source), module, name)
 
 
-def _identify_line(resource: str, site: Site, *source: str) -> str:
-    path = PurePath(site.file)
-    module = path.parent.name if path.stem == "__init__" else path.stem
-    parts = (f"{module}:{site.function}:{site.call}", *source)
-    return _identify(resource, parts, module, site.call or site.function)
+def _is_constructor(function: str) -> bool:
+    return function.removesuffix("()").rpartition(".")[2] in _CONSTRUCTORS
+
+
+def _leave_constructors(path: Sequence[Site], line: Site) -> Site:
+    """Return the line that calls the constructors that lead to a line, or the outermost of these if a test calls it."""
+    at = path.index(line)
+    while at and _is_constructor(path[at].function) and not is_of_tests(path[at - 1].file):
+        at -= 1
+    return path[at]
+
+
+def _module_of(file: str) -> str:
+    path = PurePath(file)
+    return path.parent.name if path.stem == "__init__" else path.stem
 
 
 def short_id(finding: str) -> str:

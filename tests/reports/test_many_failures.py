@@ -56,7 +56,7 @@ def test_a_hundred_leaks_with_one_cause(project: Project, arguments: tuple[str, 
     assert len(ran.findings) == 100
     assert lines(ran) <= 60, ran.text
     assert ran.text.count("held by      library.OPENED") == 1
-    (first,) = re.findall(r"finding +([0-9a-f]{6})-fd-library-open", ran.text)
+    (first,) = re.findall(r"finding +([0-9a-f]{6})-fd-library-OPENED", ran.text)
     told = re.findall(
         rf"\nLEAK same as {first} \((test_it\.py::test_it\[\d+\])\): fd \+1\.0 to \+2\.0/iter\n", ran.text
     )

@@ -82,7 +82,7 @@ def test_the_block(text: str) -> None:
                          └ [M] → int, 28 B each
           means        this process reaches its limit of LIMIT descriptors, after ≈ N iterations
           budget       0: a worker lives for a week
-          finding      39d4cd-fd-test_it-open
+          finding      e2068f-fd-test_it-KEPT
           next         pytest --leakcheck "test_it.py::test_leak"
         """
     )
@@ -105,7 +105,7 @@ def test_the_summary(text: str) -> None:
     lines = [line for line in summary.splitlines() if not line.startswith("=")]
     assert lines == [
         "3 tests: 1 ok · 1 leak · 1 over budget · repeating took T",
-        "39d4cd  fd +1.0/iter — test_it.py:5 os.open() (17 iterations)",
+        "e2068f  fd +1.0/iter — test_it.py:5 os.open() (17 iterations)",
         "  test_it.py::test_leak",
         "8f15f4  fd +7 — 7 × test_it.py (budget 1)",
         "  test_it.py::test_two_stay",
@@ -132,13 +132,13 @@ def test_quiet_and_no_summary(project: Project) -> None:
     quiet = project.run_test(SUITE, "-q").text
     assert "= leakcheck =" not in quiet
     assert "3 tests: 1 ok · 1 leak · 1 over budget" in quiet
-    assert "39d4cd  fd +1.0/iter" in quiet
+    assert "e2068f  fd +1.0/iter" in quiet
     bare = project.run("--no-summary").text
     assert "leakcheck: 3 tests: 1 ok · 1 leak · 1 over budget" in bare
-    assert "39d4cd  fd" not in bare
+    assert "e2068f  fd" not in bare
     none = project.run("--leakcheck-summary=none").text
     assert "3 tests: " in none
-    assert "39d4cd  fd" not in none
+    assert "e2068f  fd" not in none
 
 
 def test_nothing_measured_is_not_silent(project: Project) -> None:
@@ -182,7 +182,7 @@ def test_tests_with_one_cause_share_a_block_and_a_line(text: str, project: Proje
     ran = project.run_test(SHARED_CAUSE, *arguments)
     assert ran.last_line == "3 failed"
     assert ran.text.count("held by      library.OPENED") == 1
-    assert "\nLEAK same as 12b529 (test_it.py::test_first): fd +1.0 to +2.0/iter\n  -v shows" in ran.text
+    assert "\nLEAK same as e62108 (test_it.py::test_first): fd +1.0 to +2.0/iter\n  -v shows" in ran.text
     assert "\n3 tests: 3 leak (1 cause) · " in ran.text
     assert "\n  test_it.py::test_first and 2 more (+1.0 to +2.0/iter)\n" in ran.text
     assert project.run("-v", *arguments).text.count("held by      library.OPENED") == 3
@@ -276,7 +276,7 @@ def test_in_colour_what_matters_stands_out(project: Project, arguments: tuple[st
     assert f"{red}  leak         {plain}{red}+1.0/iter sustained over 17 iterations{plain}" in text
     assert f"{dim}  held by      {plain}test_it.KEPT" in text
     assert f"{red}   <- grows by 1.0/iter{plain}" in text
-    assert "\x1b[31m39d4cd  fd +1.0/iter" in text
+    assert "\x1b[31me2068f  fd +1.0/iter" in text
     # Without its colours it is the same text.
     assert re.sub(r"\x1b\[[\d;]*m", "", part(text, f"{red}fd +1.0", "_______")).startswith(
         "fd +1.0/iter — test_it.py:5"

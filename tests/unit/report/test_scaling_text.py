@@ -106,7 +106,7 @@ def test_a_law_that_is_exceeded() -> None:
                          └ .parts → list of 64   <- keeps it
                            └ [63] → bytes, 1,048,609 B each
           budget       O(1): a pod has 2 GiB
-          finding      71d905-rss-hub-read_bytes
+          finding      69a9cd-rss-Uploader-add
         """
     )
 
