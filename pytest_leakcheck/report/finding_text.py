@@ -117,18 +117,20 @@ def plain(lines: Iterable[Line]) -> str:
 def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Iterator[Line]:
     """Yield the lines of the report of one finding.
 
-    The first line has `width` columns, the others at most 80, except for the `command` to run next (empty for none).
+    They have at most `width` columns, those after the first at least 80; except for the `command` to run next (empty for
+    none), and for a name that is longer.
     """
+    room = max(width, WIDTH) - 2 - _LABEL_WIDTH
     yield _line((headline(finding, width), "verdict"))
     yield ()
-    for group, rows in groups_of(finding).items():
+    for group, rows in groups_of(finding, room).items():
         for label, text in rows:
             if group == "path":
                 yield _line((_indent("") + label, "plain"), (text and ARROW + text, "verdict"))
             elif group == "origin" and text.startswith(SOURCE_INDENT):
-                yield from _wrap(label, text, "source")
+                yield from _wrap(label, text, "source", room)
             else:
-                yield from _wrap(label, text, "verdict" if group == "verdict" else "plain")
+                yield from _wrap(label, text, "verdict" if group == "verdict" else "plain", room)
     # The command is never cut or wrapped, so that users can copy it.
     if command:
         yield _line((_indent("next"), "label"), (command, "command"))
@@ -148,7 +150,7 @@ def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]
     groups: dict[str, Iterable[Row]] = {
         "verdict": [(verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind))],
         "series": _series_rows(finding),
-        "held": _held_rows(finding),
+        "held": _held_rows(finding, width),
     }
     if culprit is not None:
         groups["origin"] = origin_rows(culprit, width)
@@ -166,8 +168,10 @@ def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]
     return {name: list(rows) for name, rows in groups.items()}
 
 
-def _wrap(label: str, text: str, style: Style) -> Iterator[Line]:
-    for at, piece in enumerate(textwrap.wrap(text, _TEXT_WIDTH, break_on_hyphens=False) or [""]):
+def _wrap(label: str, text: str, style: Style, room: int) -> Iterator[Line]:
+    # A name is never broken, so that users can copy it.
+    pieces = textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
+    for at, piece in enumerate(pieces or [""]):
         begin = _indent("" if at else label)
         yield _line((begin if piece else begin.rstrip(), "verdict" if style == "verdict" else "label"), (piece, style))
 
@@ -298,16 +302,16 @@ def per(finding: Finding) -> str:
     return singular(finding.scaled.axis)
 
 
-def _held_rows(finding: Finding) -> Iterator[Row]:
+def _held_rows(finding: Finding, width: int) -> Iterator[Row]:
     texts = []
     for resource, group in finding.held.items():
         span = _format_span(finding, resource)
         for one in group[:_MAX_HELD_KINDS]:
             count, note = f"{one.count} × ", span + (f", {one.note}" if one.note else "")
             span = ""
-            room = _TEXT_WIDTH - len(count) - len(note)
+            room = width - len(count) - len(note)
             # A long note is wrapped to the next line, so the path may fill its own line.
-            room = room if room > _TEXT_WIDTH // 2 else _TEXT_WIDTH - len(count)
+            room = room if room > width // 2 else width - len(count)
             what = one.what
             if what.startswith("/") and len(what) > room:
                 # Of a path, the end is kept; of any other text, both ends.

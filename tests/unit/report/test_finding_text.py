@@ -194,6 +194,19 @@ def test_lines_are_no_wider_than_a_terminal(one: Finding) -> None:
     assert following == f"  next         {command}"
 
 
+def test_a_wide_terminal_is_filled_and_a_name_is_not_broken() -> None:
+    source = 'found = [{"name": name, "type": kind, "data": value} for name, kind, value in read_all(connection)]'
+    name = "application.clients.redis_client.connection_pool.connections_that_are_in_use_now"
+    line = Site("/app/loader.py", 3, "load")
+    culprit = Culprit("fd", Where((line,), line), owner=Owner(name, "module application", (), "", 1.0), source=source)
+    one = replace(LEAK, culprit=culprit)
+    wide, narrow = (block(one, width).splitlines() for width in (120, 80))
+    assert any(line.endswith(source) for line in wide)
+    assert max(map(len, wide)) <= 120
+    assert not any(line.endswith(source) for line in narrow)
+    assert any(line.endswith(name) for line in narrow)
+
+
 def test_what_matters_has_a_style() -> None:
     site = Site("/project/src/loader.py", 41, "load", "open()")
     owner = Owner("loader.KEPT", "module loader", (Step("module loader", "KEPT", suspect=True),), "20 × int", 1.0)
