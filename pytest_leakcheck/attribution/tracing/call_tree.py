@@ -105,6 +105,8 @@ class CallTree:
         self.own = array("q", (0,))
         # The part of it that new Python objects hold; zeros until that is measured.
         self.python = array("q", (0,))
+        # That should have been measured, but a part of the calls was left out.
+        self.lacks_python = False
         self.last = 0
         self.round = 0
         self.root = _Node(0, 0, None, "")
@@ -166,7 +168,9 @@ class CallTree:
         if read_path(traced.path) is None or traced.flows:
             traced = self.traced(growth)
         if traced.python < max(1.0, _MIN_COPY_RATIO * growth):
-            return traced
+            in_lines = traced.code is not None and is_own(traced.code.co_filename)
+            cut = traced.cut() if self.lacks_python and not in_lines else traced
+            return replace(cut, of_c=True) if cut is not traced and cut.path else traced
         for node in _list_subtrees([self.root]):
             # What the test runner holds is released between two iterations, where nothing is counted.
             of_runner = node.code is not None and QUIET[node.code.co_filename]

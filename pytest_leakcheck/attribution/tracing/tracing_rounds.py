@@ -303,6 +303,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         longest = max(_MAX_SLOWDOWN * schedule.plain_seconds, _MIN_LONGEST_SECONDS)
         with tree.measuring_python(), _open_tracer(tree, schedule, longest) as slower:
             seen = yield from _repeat(slower, tree.forget, schedule, rate, OF_EXACT)
+        tree.lacks_python = slower.coarse or not seen
         tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
     traced = tree.explain(round(slope * counted))
     where = read_path(traced.path)
