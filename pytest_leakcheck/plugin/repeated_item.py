@@ -49,6 +49,7 @@ from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.finding_text import junit_properties
 from pytest_leakcheck.runner.fork_guard import Origin
 from pytest_leakcheck.runner.repetition import Repetition
+from pytest_leakcheck.runner.settling import leave_out_threads
 from pytest_leakcheck.runner.user_gauges import Gauges
 
 
@@ -61,6 +62,11 @@ class Repeater:
         self._left_threads: dict[str, str] = {}
         # Of the test that is being repeated.
         self._snapshot: DeviceSnapshot
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionstart(self) -> None:
+        """Note the threads of other plugins, such as the server of pytest-rerunfailures."""
+        leave_out_threads()
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Repeat an item, then log one run with the finding. A forked child process exits here on an exception."""

@@ -272,7 +272,7 @@ class CauseSearch:
             elif self._resource.exhausts == "device":
                 self.kinds = tensor_kinds(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
             if not holders.owners and not self._sampler.instruments.watch.enabled:
-                self._name_garbage(came, sought.identities)
+                self._name_garbage(came, sought.identities, self._schedule.used)
         finally:
             # Release the list before the freeze, so that the search retains none of these objects.
             del came, growing
@@ -358,14 +358,16 @@ class CauseSearch:
             before = things.list_now() if things is not None else {}
             yield
             now = things.list_now() if things is not None else {}
-            self._name_garbage(gc.get_objects(), [key for key, what in now.items() if before.get(key) != what])
+            self._name_garbage(gc.get_objects(), [key for key, what in now.items() if before.get(key) != what], 1)
             self._collect()
             self._why["owner"] = "no cycle was found that the garbage collector frees and that leads to it"
 
-    def _name_garbage(self, objects: Sequence[object], identities: Collection[Hashable] | None) -> None:
-        """Name the cycle among new objects that keeps these handles, or the growth, from being freed."""
+    def _name_garbage(
+        self, objects: Sequence[object], identities: Collection[Hashable] | None, iterations: int
+    ) -> None:
+        """Name the cycle among objects of these iterations that keeps the handles, or the growth, from being freed."""
         garbage = [one for one in find_garbage(objects) if not is_ours(one)]
-        expected, made_of = self._verdict.slope * self._schedule.used, self._resource.made_of
+        expected, made_of = self._verdict.slope * iterations, self._resource.made_of
         if made_of == "handles" and identities:
             retained = handles_in(garbage, identities)
         elif made_of == "memory":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from math import inf
+from threading import get_ident
 from typing import ClassVar, Final
 
 from pytest_leakcheck.model.resources import find_resource
@@ -23,6 +24,14 @@ MAX_JOINS_IN_VAIN: Final = 3
 _MOST_WAITING: Final = 64
 # The series begins after this multiple of that time, because iterations do not take equally long.
 _FILLING_SHARE: Final = 1.25
+
+
+_OF_SESSION: Final[set[int]] = set()
+
+
+def leave_out_threads() -> None:
+    """Wait for none of the threads that run now: no test has handed a handle to them."""
+    _OF_SESSION.update(sys._current_frames())
 
 
 class Settling:
@@ -72,7 +81,7 @@ class Settling:
         self._worked = clock.process_time(), clock.thread_time()
         self._rested = 0.0
         # Those that run Python code: the idle workers of a library in C hold no handle.
-        self._threads = frozenset(sys._current_frames())
+        self._threads = frozenset(sys._current_frames()) - _OF_SESSION
 
     def settle(self, *, suspected: bool = False) -> bool:
         """Wait while more handles exist than at the start, correct the last row, and return whether any counter fell.
@@ -139,7 +148,7 @@ class Settling:
 
     def _others_remain(self) -> bool:
         """Return whether a thread that ran at the start, other than this one, still runs."""
-        return len(self._threads & sys._current_frames().keys()) > 1
+        return bool(self._threads & sys._current_frames().keys() - {get_ident()})
 
     def may_end(self) -> bool:
         """Return whether there are more threads, child processes or tasks than at the start, which may end."""

@@ -130,12 +130,12 @@ def test_a_report_that_cannot_be_ended_is_stated_and_its_findings_stay(project: 
     project.write(
         "conftest.py",
         """
-        from pytest_leakcheck.plugin.report_files import ReportFiles
+        from pytest_leakcheck.plugin import report_files
 
-        def refuse(_, session):
+        def refuse(*_):
             raise RuntimeError("refused")
 
-        ReportFiles._last_line = refuse
+        report_files.LastLine = refuse
         """,
     )
     ran = project.run_test(TESTS.format(body="pass", after="pass"))

@@ -32,7 +32,7 @@ class Doors(Stateless):
     def read(self) -> int:
         return len(sys.modules["house"].OPEN)
 '''
-ROW = """    _row(_HANDLE, "door", "open doors", made_of="anything", instrument="doors:Doors"),
+ROW = """    _row(_HANDLE, "door", "open doors", "", "doors:Doors", made_of="anything"),
 """
 HOUSE = """
     OPEN = []

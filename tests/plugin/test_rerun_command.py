@@ -98,9 +98,9 @@ def test_if_the_search_had_no_time_it_allows_more(project: Project) -> None:
         from pytest_leakcheck.runner import after_red
 
         class Late(after_red.Diagnosis):
-            def __init__(self, *arguments):
+            def __init__(self, *arguments, **named):
                 *others, _deadline = arguments
-                super().__init__(*others, 0.0)
+                super().__init__(*others, 0.0, **named)
 
         after_red.Diagnosis = Late
         """,

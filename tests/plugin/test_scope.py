@@ -52,7 +52,7 @@ SUITE = """
     def test_marked(): pass
 """
 LINE = (
-    "13 tests: 3 ok · 3 leak · 1 does not repeat · 6 not judged "
+    "13 tests: 3 ok · 3 leak (2 causes) · 1 does not repeat · 6 not judged "
     "(3 fail or skip by themselves, 1 benchmarks, 1 opted out, 1 xfail(run=False)) · repeating took"
 )
 

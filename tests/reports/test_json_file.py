@@ -33,7 +33,7 @@ def test_the_fields(project: Project) -> None:
     path = str(project.folder / "test_it.py")
     assert leak["site"] == {"file": path, "line": 7, "function": "test_leak", "call": "os.open()"}
     assert (leak["owner"]["name"], leak["owner"]["gained"]) == ("test_it.KEPT", 1.0)
-    assert leak["fingerprint"].endswith("-fd-test_it-open")
+    assert leak["fingerprint"].endswith("-fd-test_it-KEPT")
     # The first red ends the repetition: the heap gets no verdict.
     assert ("test_leak", "heap") not in outcome.verdicts
     clean = outcome.finding("test_clean", "heap")

@@ -37,7 +37,7 @@ from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
 Key = TypeVar("Key", bound=Hashable)
 # The most iterations of all rounds together; and for a resource that grows rarely.
-MOST: Final = 25
+MOST: Final = 34
 _MOST_IF_RARE: Final = 100
 # Iterations of a round after the warm-up, for a resource that grows in each of them,
 _DEFAULT_ITERATIONS: Final = 6
