@@ -155,7 +155,8 @@ class ResourceJudge:
         A number of iterations that the user has set is run to its end, as long as the growth is harmless.
         """
         effort, resource, n = context.effort, suspicion.traits, self._sampler.samples.n
-        if suspicion.outcome != "leak" or suspicion.level > _most_while_waiting(resource, context.headroom):
+        left = self._run.limits.get(suspicion.resource, inf) - self._sampler.samples.level(suspicion.resource)
+        if suspicion.outcome != "leak" or suspicion.level > _most_while_waiting(resource, left):
             return False
         if effort.iterations:
             return True
@@ -241,12 +242,12 @@ def _follows(budget: Budget) -> bool:
     return bool(budget.traits.resolution) and not budget.explicit
 
 
-def _most_while_waiting(resource: Resource, headroom: int | None) -> float:
-    """Return the level above which growth is judged at once, in the unit of the resource."""
+def _most_while_waiting(resource: Resource, left: float) -> float:
+    """Return the level above which growth is judged at once, in the unit of the resource; `left` of its limit."""
     if resource.name == CHILDREN:
         return _MAX_WAITING_CHILDREN
     if resource.scarce:
-        return inf if headroom is None else _MAX_LIMIT_SHARE * headroom
+        return _MAX_LIMIT_SHARE * left
     return _MAX_WAITING_BYTES if resource.unit == "bytes" else _MAX_WAITING_COUNT
 
 

@@ -71,7 +71,9 @@ def test_all_tests_are_judged_and_accounted_for(project: Project) -> None:
         assert LINE in re.sub(r"\n +", " ", ran.text), ran.text
         red = {one["test"].rpartition("::")[2]: one["resource"] for one in ran.findings if one["colour"] == "red"}
         # Two tests have one cause; which of them comes first, workers do not say.
-        assert re.search(r'  next         pytest --leakcheck-scope=all "test_it.py::test_(leak|every_second)"\n', ran.text)
+        assert re.search(
+            r'  next         pytest --leakcheck-scope=all "test_it.py::test_(leak|every_second)"\n', ran.text
+        )
         assert red == {"test_leak": "fd", "test_every_second": "fd", "test_memory": "object"}
     taken = {one["test"].rpartition("::")[2]: one["series"][0]["readings"] for one in ran.recordings}
     # Two rounds of warm-up and four readings after the start suffice where nothing rises, and a mark asks for all.
