@@ -162,8 +162,9 @@ class ResourceJudge:
             return True
         if not resource.is_pooled and context.is_fatal(suspicion.slope) and not self._waiting:
             return False
-        if resource.scarce and not (resource.is_pooled and budget.level is None and n < _POOL_ITERATIONS):
-            # A level that the user allows has been passed.
+        is_pool = resource.is_pooled and budget.level is None and n < _POOL_ITERATIONS and not self.retains_much()
+        if resource.scarce and not is_pool:
+            # A level that the user allows has been passed, or memory is about to be judged that these handles own.
             return False
         return self._run.clock.seconds < min(effort.min_time, effort.max_time)
 
