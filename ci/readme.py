@@ -52,7 +52,8 @@ _FIXED: Final = LEAKY.replace("    return file.read()", "    with OPENED.pop():\
 def run(test: str, *arguments: str) -> str:
     """Return what ``pytest --leakcheck`` prints for a test file."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+        # So long that the number of iterations ends the wait for a pool: on a busy machine the time would.
+        Path(folder, "pytest.ini").write_text("[pytest]\nleakcheck_min_time = 60\n", encoding="utf-8")
         Path(folder, "test_config.py").write_text(test, encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "--leakcheck", "-p", "no:cacheprovider", *arguments]
         # Plugins of other projects would add their lines.
