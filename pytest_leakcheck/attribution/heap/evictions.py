@@ -8,6 +8,7 @@ from opcode import opmap
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.call_paths import is_standard
 from pytest_leakcheck.attribution.object_inspection import instance_dict, mro_of, namespace_of, slots
 
 _REMOVING: Final = frozenset({"pop", "popitem", "popleft"})
@@ -18,10 +19,12 @@ def find_eviction(container: object) -> str:
     """Return the name of a function that removes entries from this container, as ``Cache.get()``; empty if none is seen.
 
     The functions are those of the container's own class, of the class of an object that has it as an attribute, and of
-    a module that has it as a global variable.
+    a module that has it as a global variable. Those of the standard library do not show how the program uses it.
     """
     for names, owner in _iter_owners(container):
         for code in _iter_code(owner):
+            if is_standard(code.co_filename):
+                continue
             removes = not _REMOVING.isdisjoint(code.co_names) or _DELETES in code.co_code[::2]
             if removes and (not names or not names.isdisjoint(code.co_names)):
                 return f"{code.co_qualname}()"

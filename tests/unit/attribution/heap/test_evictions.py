@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import selectors
 from collections import OrderedDict, deque
 from types import ModuleType
 from typing import Any
@@ -62,3 +63,8 @@ def test_a_container_from_which_nothing_is_removed_has_none(module: Any) -> None
     cache = module.Cache()
     assert find_eviction(cache.others) == find_eviction(module.LEFT) == ""
     assert find_eviction(OrderedDict()) == find_eviction(deque([[]])) == ""
+
+
+def test_functions_of_the_standard_library_are_no_bound() -> None:
+    with selectors.SelectSelector() as selector:
+        assert find_eviction(vars(selector)["_fd_to_key"]) == ""
