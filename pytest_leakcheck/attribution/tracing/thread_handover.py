@@ -44,7 +44,25 @@ _HARMLESS_FUNCTIONS: Final = frozenset(
     }
 )
 # Functions of the standard library that hand work to a thread that already runs.
-_HANDING_FUNCTIONS: Final = frozenset({"apply_async", "_map_async", "call_soon_threadsafe", "put", "submit"})
+# Their callers are among them, because a tracer that leaves deep frames out reports only these.
+_HANDING_FUNCTIONS: Final = frozenset(
+    {
+        "_map_async",
+        "apply",
+        "apply_async",
+        "call_soon_threadsafe",
+        "imap",
+        "imap_unordered",
+        "map",
+        "map_async",
+        "put",
+        "run_coroutine_threadsafe",
+        "run_in_executor",
+        "starmap",
+        "starmap_async",
+        "submit",
+    }
+)
 # C functions that create a thread, which is the first to see that it was added, and nothing else.
 _THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"})
 
@@ -96,6 +114,8 @@ class Handover:
 # The code of a frame of the program, and its line.
 _Line = tuple[CodeType, int]
 _WAIT: Final = threading.Condition.wait.__code__
+# Functions of the standard library that wait in `_WAIT`, and are reported in its place if deep frames are left out.
+_WAITING_FUNCTIONS: Final = frozenset({"exception", "get", "join", "result", "wait"})
 
 
 class UntracedThreads:
@@ -145,7 +165,7 @@ class UntracedThreads:
     def has_waited(self, event: Event, frame: FrameType, called: Any) -> bool:
         """Return whether a thread has waited for another one, which has probably ended its work."""
         return bool(self._handed) and (
-            (event == "return" and frame.f_code is _WAIT) or (event == "c_return" and called is _WAIT)
+            (event == "return" and frame.f_code is _WAIT) or (event == "c_return" and _is_waiting(called))
         )
 
     def path_of(self, event: Event, frame: FrameType, called: Any) -> tuple[Site, ...] | None:
@@ -154,7 +174,7 @@ class UntracedThreads:
         None if the thread that sees the change has caused it.
         """
         returned = name_of_called(called) if event == "c_return" else ""
-        if not self._handed or (returned and called is not _WAIT and returned not in _HARMLESS_FUNCTIONS):
+        if not self._handed or (returned and not _is_waiting(called) and returned not in _HARMLESS_FUNCTIONS):
             return None
         line = _line_of_program(frame)
         if line in self._handed:
@@ -168,6 +188,10 @@ class UntracedThreads:
 def is_wait(path: Sequence[Site]) -> bool:
     """Return whether a call path ends in a function that only waits, so that another thread caused what is seen."""
     return bool(path) and path[-1].call.removesuffix("()") in _HARMLESS_FUNCTIONS
+
+
+def _is_waiting(called: Any) -> bool:
+    return type(called) is CodeType and called.co_name in _WAITING_FUNCTIONS and is_standard(called.co_filename)
 
 
 def _line_of_program(frame: FrameType | None) -> _Line | None:

@@ -230,7 +230,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
             return Made(
                 why=f"created in {where}; no line is known, because {children.why or _SCATTERED}", process=where
             )
-        why = _SCATTERED if place else _NO_CALL_SEEN if counted else schedule.why_none
+        why = _explain_none(tracer, place is not None, counted > 0, schedule)
         if arrivals.handed_in:
             why = _IN_ANOTHER_THREAD + " or ".join(arrivals.handed_in[:_MAX_LINES_SHOWN])
         return Made(why=tracer.interrupted or why, identities=frozenset(alive))
@@ -242,6 +242,12 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         return Made(why=_TOO_MANY_CALLS)
     # Handles that other lines created are not part of this leak.
     return replace(made, identities=frozenset(_of_line(made, alive)))
+
+
+def _explain_none(tracer: Tracer, some: bool, counted: bool, schedule: Schedule) -> str:
+    if tracer.coarse:
+        return _TOO_MANY_CALLS
+    return _SCATTERED if some else _NO_CALL_SEEN if counted else schedule.why_none
 
 
 def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:

@@ -185,13 +185,19 @@ def by_loop(loop: asyncio.AbstractEventLoop, kept: Keeper, *, leaks: bool) -> No
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="all threads are traced")
 def test_the_call_that_wakes_the_loop_of_a_thread_is_not_the_one_that_makes_the_handle(kept: Keeper) -> None:
     loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     found = arrived(lambda: by_loop(loop, kept, leaks=True))
     assert [one.path[-1].call for one in found] == ["run_coroutine_threadsafe()"] * ROUNDS
     assert {within(one.path, HERE)[-1][0] for one in found} == {marked(by_loop)}
     kept.close()
     assert arrived(lambda: by_loop(loop, kept, leaks=False)) == []
+    with counted_fds() as (count, list_now):
+        # Without the events of frames inside of `by_loop`, as if they were too many.
+        arrivals = Arrivals(count, list_now)
+        trace(arrivals, lambda: by_loop(loop, kept, leaks=True), ROUNDS, depth=2)
+        found = list(arrivals.survivors().values())
+        assert {one.path[-1].call for one in found} == {"run_coroutine_threadsafe()"}
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
