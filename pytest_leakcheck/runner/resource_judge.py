@@ -49,8 +49,10 @@ _POOL_ITERATIONS: Final = 250
 _MAX_LIMIT_SHARE: Final = 0.25
 _MAX_WAITING_CHILDREN: Final = 50
 
-# The largest block that the interpreter's own allocator serves, whose arenas are mapped memory.
+# The largest block that the interpreter's own allocator serves, whose arenas are mapped memory; and the most memory from
+# malloc that goes with such a block, for a lock or for its entry in a table.
 _MAX_BLOCK_BYTES: Final = 512
+_MAX_BYTES_BESIDE_BLOCK: Final = 64
 
 _MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
 
@@ -130,17 +132,21 @@ class ResourceJudge:
         return suspicion is not None and suspicion.outcome in RED
 
     def in_order(self, budgets: Iterable[Budget]) -> list[Budget]:
-        """Return the budgets in the order of judgement: bytes that come in steps after the counts that rise steadily.
+        """Return the budgets in the order of judgement: bytes after the counts of objects that show the same growth."""
+        return sorted(budgets, key=lambda budget: self._follows_objects(budget.resource))
 
-        A table doubles now and then, and an arena has room for many objects: such growth tells no rate, and is certain
-        by chance.
+    def _follows_objects(self, name: str) -> bool:
+        """Return whether bytes grow by small objects, or in steps.
+
+        Small objects take blocks of which `heap` counts a part, such as their locks and the tables that hold them. A
+        table doubles now and then, and an arena has room for many objects: such growth tells no rate, and is certain by
+        chance.
         """
-        return sorted(budgets, key=lambda budget: self._comes_in_steps(budget.resource))
-
-    def _comes_in_steps(self, name: str) -> bool:
         samples, resource = self._sampler.samples, find_resource(name)
         if resource.scarce or resource.unit != "bytes" or not samples.has(name):
             return False
+        if samples.has(BLOCKS) and samples.above_start(name) <= _MAX_BYTES_BESIDE_BLOCK * samples.above_start(BLOCKS):
+            return True
         rises = samples.rises(name)
         return any(rises < _MIN_STEADY_RATIO * samples.rises(one) for one in (OBJECTS, BLOCKS) if samples.has(one))
 
