@@ -50,7 +50,7 @@ _ARRIVALS_PER_REST: Final = 10.0
 _RETAINED_PER_TRACER: Final = {"memory": 1024, "objects": 8, "blocks": 16}
 
 # If other threads used less than this share of the CPU time, malloc's caches for these threads do not matter.
-_MIN_OTHER_THREADS_SHARE: Final = 0.05
+_MIN_OTHER_THREADS_SHARE: Final = 0.02
 # Growth in bytes above which malloc's caches for threads are no explanation: the caches of 16 threads hold no more.
 _MAX_THREAD_CACHES_BYTES: Final = 4 << 20
 
