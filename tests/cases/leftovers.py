@@ -138,7 +138,27 @@ def compiled_elsewhere() -> None:
     (folder / f"{unique('module')}.pyc").write_bytes(b"0")
 
 
+def cache_written_for_each_run() -> None:
+    temporary = tempfile.NamedTemporaryFile(prefix=PREFIX, delete=False)
+    temporary.close()
+    Path(temporary.name).rename(Path(tempfile.gettempdir(), f"{PREFIX}{unique('cache')}"))
+
+
+def cache_replaced() -> None:
+    temporary = tempfile.NamedTemporaryFile(prefix=PREFIX, delete=False)
+    temporary.close()
+    Path(temporary.name).replace(Path(tempfile.gettempdir(), f"{PREFIX}cache"))
+
+
 CASES = (
+    Case(
+        "file_renamed",
+        ("disk",),
+        cache_written_for_each_run,
+        cache_replaced,
+        teardown=remove_all,
+        line=("tempfile.NamedTemporaryFile(",),
+    ),
     Case(
         "temporary_directory_filled",
         clean=Downloads.add,

@@ -95,7 +95,7 @@ class Arrivals(Generic[Key]):
 
     def _record_new(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
         now = dict(self._list_now())
-        self._drop_gone(now)
+        gone = self._drop_gone(now)
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
@@ -111,6 +111,10 @@ class Arrivals(Generic[Key]):
                 self._held += fresh
                 self._handover.hold(thread)
                 exact = False
+        if event in ("end", "cut") and len(gone) == len(fresh) and all(type(key) is str for key in fresh):
+            # The count did not change, so these files were renamed.
+            self._arrived |= {key: replace(one, what=now[key]) for key, one in zip(fresh, gone, strict=True)}
+            return
         if not fresh or event == "cut":
             # At "cut", new handles were created in a part of the iteration that was not traced.
             return
@@ -131,9 +135,10 @@ class Arrivals(Generic[Key]):
         for key in fresh:
             self._arrived[key] = Arrival(path, now[key], exact, code, lasti, ends_early)
 
-    def _drop_gone(self, now: Mapping[Key, str]) -> None:
-        for key in [key for key, arrival in self._arrived.items() if now.get(key) != arrival.what]:
-            del self._arrived[key]
+    def _drop_gone(self, now: Mapping[Key, str]) -> list[Arrival]:
+        """Forget the handles that do not exist any more, and return their arrivals."""
+        gone = [key for key, arrival in self._arrived.items() if now.get(key) != arrival.what]
+        return [self._arrived.pop(key) for key in gone]
 
 
 def _path_above_dispatch_mode(path: tuple[Site, ...]) -> tuple[Site, ...] | None:
