@@ -277,8 +277,9 @@ class CauseSearch:
             # Release the list before the freeze, so that the search retains none of these objects.
             del came, growing
             gc.freeze()
-        if not holders.owners:
-            is_thread = self._resource.handles == "threads"
+        # A thread that has not ended is no owner of itself.
+        is_thread = self._resource.handles == "threads"
+        if not holders.owners or (is_thread and holders.owners[0].root.startswith("thread ")):
             self._why["owner"] = "the interpreter holds each thread until it ends" if is_thread else holders.reason
             return
         others = holders.owners[1:] if holders.joint else ()

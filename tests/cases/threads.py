@@ -30,6 +30,25 @@ def waiting_for_ever() -> None:
     THREADS.append(thread)
 
 
+class Service:
+    """What no list holds: its thread does."""
+
+    def serve(self) -> None:
+        STOP.wait()
+
+
+def thread_forgotten() -> None:
+    threading.Thread(target=Service().serve, name="forgotten").start()
+
+
+def end_forgotten() -> None:
+    STOP.set()
+    for thread in threading.enumerate():
+        if thread.name == "forgotten":
+            thread.join()
+    STOP.clear()
+
+
 def joined() -> None:
     thread = threading.Thread(target=STOP.is_set, daemon=True)
     thread.start()
@@ -171,6 +190,7 @@ CASES = (
         line=("thread.start()",),
         owner=("cases.threads.THREADS",),
     ),
+    Case("thread_forgotten", ("thread",), thread_forgotten, joined, teardown=end_forgotten, line=(".start()",)),
     Case(
         "timer_armed",
         ("thread",),
