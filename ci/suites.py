@@ -122,7 +122,8 @@ def _unpack(suite: Suite, python: Path, folder: Path) -> Path:
         with tarfile.open(archive) as file:
             file.extractall(folder, filter="data")
         archive.unlink()
-        shutil.rmtree(next(folder.iterdir()) / suite.package)
+        for source in (suite.package, "src"):
+            shutil.rmtree(next(folder.iterdir()) / source, ignore_errors=True)
     (root,) = folder.iterdir()
     return root
 
