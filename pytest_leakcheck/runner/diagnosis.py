@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterator,
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from math import inf
 from typing import Final
 
 from pytest_leakcheck.attribution.call_paths import plugin_files
@@ -45,7 +46,7 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
 )
 from pytest_leakcheck.judge.growth import middle
 from pytest_leakcheck.model.culprit import Culprit, Held
-from pytest_leakcheck.model.resources import RESIDENT, RESOURCES
+from pytest_leakcheck.model.resources import BLOCKS, RESIDENT, RESOURCES
 from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
@@ -209,7 +210,11 @@ class CauseSearch:
         if self._resource.in_python:
             counted = [name for name, one in RESOURCES.items() if one.made_of == "objects"]
             steady = of_heap and all(self._sampler.samples.state(name) == "flat" for name in counted)
-            made = yield from trace_allocations(slope, self._rate, self._schedule, by_size=of_heap, steady=steady)
+            samples = self._sampler.samples
+            blocks = samples.above_start(BLOCKS) / samples.n if samples.has(BLOCKS) else inf
+            made = yield from trace_allocations(
+                slope, self._rate, self._schedule, by_size=of_heap, steady=steady, blocks=blocks
+            )
         if not made.path:
             made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap, of_c=made.of_c)
             made = yield from find_line(made, read, slope, self._schedule, self._rate, of_heap=of_heap)

@@ -6,7 +6,7 @@ import gc
 import itertools
 import operator
 import weakref
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +34,32 @@ CALLBACKS: list[Callable[[], object]] = []
 ERRORS: list[BaseException] = []
 REFERENCES: list[weakref.ref[Session]] = []
 BY_USER: defaultdict[str, list[Session]] = defaultdict(list)
+
+
+class Recent:
+    """The last thousand lines of a log, all of which exist when the test begins."""
+
+    lines: ClassVar[deque[str]] = deque(maxlen=1000)
+
+    @classmethod
+    def write(cls, count: int) -> None:
+        for _ in range(count):
+            cls.lines.append(f"line {next(CALLS)}")
+
+    @classmethod
+    def fill(cls) -> None:
+        cls.write(1000)
+
+
+def kept_beside_a_log() -> None:
+    Recent.write(30)
+    session = Session(next(NUMBERS))
+    REGISTRY[session.number] = session
+
+
+def dropped_beside_a_log() -> None:
+    Recent.write(30)
+    Session(next(NUMBERS))
 
 
 def registered() -> None:
@@ -365,6 +391,16 @@ def collector_on() -> None:
 
 
 CASES = (
+    Case(
+        "kept_beside_a_log",
+        ("object", "block"),
+        kept_beside_a_log,
+        dropped_beside_a_log,
+        setup=Recent.fill,
+        teardown=REGISTRY.clear,
+        line=("session = Session(next(NUMBERS))", "REGISTRY[session.number] = session"),
+        owner=("cases.objects.REGISTRY",),
+    ),
     Case(
         "registered",
         ("object",),

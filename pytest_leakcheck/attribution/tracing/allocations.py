@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard, read_path
@@ -151,9 +152,10 @@ def _diff_stacks(
     return tuple(sorted(kept, key=lambda one: -one.blocks))
 
 
-def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Kept | None:
+def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool, most: float = inf) -> Kept | None:
     """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does.
 
+    A line that allocates more than `most` replaces what it allocated before the trace.
     If that is a part of an object, which generated code such as ``__init__`` of a dataclass fills, the line that calls
     the generated code creates the object. If several lines allocate equally much, and together more blocks than there
     are objects, their innermost caller does. Either must account for nearly all of the growth.
@@ -171,12 +173,13 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool) -> Kept | N
     def growth(one: Kept) -> float:
         return one.size if by_size else one.blocks
 
-    best = largest_of(kept, by_size=by_size)
+    places = sorted(_sum_by_line(kept).values(), key=growth, reverse=True)
+    best = next((place for place in places if growth(place) <= most), None)
     if best is None or growth(best) < _MIN_EXPLAINED_RATIO * slope:
         return None
     if growth(best) >= MIN_WHOLE_RATIO * slope:
         return best
-    tied = [place for place in _sum_by_line(kept).values() if growth(place) >= _MIN_TIED_RATIO * growth(best)]
+    tied = [place for place in places if most >= growth(place) >= _MIN_TIED_RATIO * growth(best)]
     callers = _find_caller_of_generated_code(best.path)
     if len(tied) > 1 and MIN_WHOLE_RATIO * sum(map(growth, tied)) > slope:
         callers = {(site.file, site.line) for place in tied for site in place.path}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from types import CodeType
 from typing import Final, TypeVar
 
@@ -254,13 +254,16 @@ def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
     return (key for key, one in arrivals.items() if Made(one.path).line == made.line)
 
 
-def trace_allocations(
-    slope: float, rate: float, schedule: Schedule, *, by_size: bool, steady: bool = False
+def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the round
+    slope: float, rate: float, schedule: Schedule, *, by_size: bool, steady: bool = False, blocks: float = inf
 ) -> Generator[None, None, Made]:
     """Find the line whose allocations by Python are retained; the slope is in objects, blocks or bytes (`by_size`).
 
-    `steady`: the number of tracked objects does not grow.
+    `steady`: the number of tracked objects does not grow. `blocks`: how many memory blocks an iteration adds.
     """
+    # The growth of a resource that grows rarely may fall into the few iterations of the trace by chance.
+    often = rate >= _MIN_RATIO
+    most = _MAX_EXCESS_RATIO * (slope if by_size else blocks) if often and (steady or not by_size) else inf
     allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
     allocations.open()
     try:
@@ -273,12 +276,12 @@ def trace_allocations(
             allocations.iteration_done(seconds)
     finally:
         kept = allocations.close(steady=steady)
-    found = culprit_of(kept, slope, by_size=by_size)
+    found = culprit_of(kept, slope, by_size=by_size, most=most)
+    if found is None and culprit_of(kept, slope, by_size=by_size) is not None:
+        return Made(why="what Python allocates replaces what it frees")
     if found is None:
         is_of_c = by_size and sum(one.size for one in kept) < _MIN_RATIO * slope
         return Made(why="not allocated by Python", of_c=is_of_c)
-    if steady and found.size > _MAX_EXCESS_RATIO * slope:
-        return Made(why="what Python allocates replaces what it frees")
     is_part = (found.size if by_size else found.blocks) < MIN_WHOLE_RATIO * slope
     if not _has_own_line(found.path) or (is_part and len(found.path) == 1):
         # If recording frames takes too long, only the last one is recorded.
