@@ -50,7 +50,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
         "from pytest_leakcheck.runner import resource_judge",
         "resource_judge._follows = lambda _budget: False",
     ),
-    "quiet heap": ("from pytest_leakcheck.runner import warm_up", "warm_up.is_quiet = lambda: False"),
+    "quiet heap": ("from pytest_leakcheck.runner import repetition", "repetition.is_quiet = lambda: False"),
 }
 # The options of the sessions that are compared: nothing else makes tracers, and the tests of the plugin wait for nothing.
 _UNDER: Final = {

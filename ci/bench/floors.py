@@ -23,8 +23,7 @@ from typing import Any, Final
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.model.verdict import RED, Verdict
-from pytest_leakcheck.runner.measuring import Measuring
-from pytest_leakcheck.runner.repetition import Repetition
+from pytest_leakcheck.runner.repetition import Measuring, Repetition
 from workloads import Workload, find_workloads
 
 # Workloads of the standard library that run in milliseconds, with different noise.

@@ -2,7 +2,7 @@
 
 The table is plain data, because a run without ``--leakcheck`` reads it for its markers and must import nothing else.
 ``instrument`` names the class or function in `probes` that reads the resource; it takes no arguments. The process tree
-and the shared folders have none, because `runner.instruments` opens them.
+and the shared folders have none, because `runner.readings` opens them.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.finding_text import junit_properties
-from pytest_leakcheck.runner.fork_guard import Origin
+from pytest_leakcheck.runner.environment import Origin
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import leave_out_threads
 from pytest_leakcheck.runner.user_gauges import Gauges

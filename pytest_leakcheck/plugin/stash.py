@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.config.settings import Settings
     from pytest_leakcheck.model.finding import Finding
     from pytest_leakcheck.plugin.pytest_residue import Residue
-    from pytest_leakcheck.runner.fork_guard import Origin
+    from pytest_leakcheck.runner.environment import Origin
     from pytest_leakcheck.runner.peak_meter import Meter
     from pytest_leakcheck.runner.repetition import Repetition
     from pytest_leakcheck.runner.user_gauges import Gauges

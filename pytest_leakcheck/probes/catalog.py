@@ -21,7 +21,7 @@ def _make(path: str) -> Instrument:
 
 
 # Functions that make an instrument, by resource. The process tree and the shared folders are not listed here:
-# `runner.instruments` opens them.
+# `runner.readings` opens them.
 CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
     name: partial(_make, RESOURCES[name].instrument)
     for name in sorted(RESOURCES, key=lambda name: name not in _READ_FIRST)

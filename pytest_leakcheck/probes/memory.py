@@ -51,12 +51,12 @@ class Rss(_Status):
     Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
     so `read` first returns them to the system (trims them); with varying allocation sizes, the value still fluctuates
     by megabytes. Cost: 8 us plus the trim (2 us to 1.4 ms), so the plugin reads it rarely until it rises
-    (`runner.pacing`). Scope: this process, with shared anonymous pages and /dev/shm, but not other files, because
+    (`runner.readings`). Scope: this process, with shared anonymous pages and /dev/shm, but not other files, because
     reading a mapped file is no leak; children are read one by one (`anonymous_of`).
     """
 
     # Off if no budget names the resource. Then nothing is trimmed, which would change the mapped memory, and children do
-    # not count (`runner.samples`).
+    # not count (`runner.readings`).
     named = True
 
     def read(self) -> int:

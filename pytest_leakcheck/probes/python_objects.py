@@ -34,7 +34,7 @@ class Blocks(Stateless):
     Noise: below 0.3 per iteration on clean loops of pandas and pyarrow, hence the tolerance. The interpreter's
     attribute cache gains up to 4,096 names, one per iteration for hundreds of iterations, so it is emptied before each
     reading. Cost: 6 us in a bare process, 60 us with torch and pandas loaded, because all pools are walked, so it is
-    read rarely until it rises (`runner.pacing`). Scope: this process. Fallback: none; under ``PYTHONMALLOC=malloc``
+    read rarely until it rises (`runner.readings`). Scope: this process. Fallback: none; under ``PYTHONMALLOC=malloc``
     there are no blocks, and ``heap`` counts all memory.
     """
 

@@ -7,14 +7,15 @@ import linecache
 import re
 import sys
 import weakref
+from array import array
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, islice, zip_longest
 from math import inf
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.heap.retained_size import retained
+from pytest_leakcheck.attribution.heap.retained_size import count_exclusive, retained
 from pytest_leakcheck.attribution.object_inspection import (
     LRU,
     LRU_ENTRY_TYPE,
@@ -23,7 +24,7 @@ from pytest_leakcheck.attribution.object_inspection import (
     size_of,
     walk,
 )
-from pytest_leakcheck.model.resources import Resource, find_resource
+from pytest_leakcheck.model.resources import OBJECTS, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 
 # If several caches together hold the growth, they count as full only if those that are full hold at least this share.
@@ -428,3 +429,41 @@ def tracers_of_coverage() -> int:
         return 0
     collector = getattr(coverage.Coverage.current(), "_collector", None)
     return len(getattr(collector, "tracers", ()))
+
+
+class KnownCaches:
+    """Each bounded ``functools.lru_cache`` that earlier measurements have found, and how many objects it holds.
+
+    A screen takes a few milliseconds, too few to search all objects for caches. Create this object before the harness
+    freezes them. A full judgement estimates what caches hold (`BoundedOwners`); here it is exact: the objects that
+    exist only because the caches refer to them.
+    """
+
+    def __init__(self) -> None:
+        self._caches = [(weakref.ref(cache), cache.cache_info().misses) for cache in known_lru_caches()]
+        # In an array, because an int object would be a block that the harness allocates in the series.
+        self._noted = array("q", (0,))
+
+    def note(self) -> bool:
+        """Count what the caches hold now, and return whether that took work. Call it when all garbage is collected."""
+        caches = self._find_changed()
+        self._noted[0] = _count_held(caches)
+        return bool(caches)
+
+    def gains(self) -> Mapping[str, int]:
+        """Return how much more of a resource the caches hold than noted, in its unit, if they do."""
+        gained = _count_held(self._find_changed()) - self._noted[0]
+        return {OBJECTS: gained} if gained > 0 else {}
+
+    def _find_changed(self) -> list[Any]:
+        """Return the caches with a miss since they were found; the others have no new entries."""
+        return [
+            cache
+            for known, misses in self._caches
+            if (cache := known()) is not None and cache.cache_info().misses != misses
+        ]
+
+
+def _count_held(caches: Sequence[Any]) -> int:
+    tables = [table for cache in caches if (table := find_entry_table(cache)) is not None]
+    return count_exclusive((*caches, *tables)) if caches else 0

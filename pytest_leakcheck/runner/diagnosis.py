@@ -18,9 +18,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from math import inf
+from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.attribution.call_paths import plugin_files
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own, plugin_files
 from pytest_leakcheck.attribution.handle_kinds import Things, pieces_of, things_of
 from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
 from pytest_leakcheck.attribution.heap.evictions import find_eviction
@@ -29,9 +30,17 @@ from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 from pytest_leakcheck.attribution.hints import hint_for
+from pytest_leakcheck.attribution.live_handles import (
+    Identities,
+    describe_target,
+    group,
+    group_files,
+    survivors,
+    take_identities,
+)
 from pytest_leakcheck.attribution.object_inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing.native_stacks import load_memray, trace_natively
-from pytest_leakcheck.attribution.tracing.source_code import text_of
+from pytest_leakcheck.attribution.tracing.source_code import function_at, text_of
 from pytest_leakcheck.attribution.tracing.thread_handover import is_wait
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     MAX_CACHED_BYTES,
@@ -44,14 +53,16 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     follow,
     trace_allocations,
 )
+from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import middle
-from pytest_leakcheck.model.culprit import Culprit, Held
-from pytest_leakcheck.model.resources import BLOCKS, RESIDENT, RESOURCES
-from pytest_leakcheck.model.units import format_rate
+from pytest_leakcheck.model.culprit import Culprit, Held, Site
+from pytest_leakcheck.model.resources import BLOCKS, RESIDENT, RESOURCES, find_resource
+from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.probes.processes import TREE
+from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.sampler import Sampler
 
 # Iterations that must be left to look for the line that stores what is retained in its owner.
@@ -71,6 +82,7 @@ _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
 _REASON_ENDED: Final = "it depends on time, or has ended"
 _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
+_TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class CauseSearch:
@@ -399,3 +411,95 @@ def _own_identities() -> Iterator[int]:
     yield from (id(getattr(re, name, None)) for name in ("_cache", "_cache2"))
     # `threading._active` contains every running thread, and keeps none alive.
     yield id(getattr(threading, "_active", None))
+
+
+class Diagnosis:
+    """The search for the cause of a red verdict, with what survived; `culprit` is None until `end`.
+
+    `recurred` is False if the red verdict is a leak that did not recur in the search.
+    """
+
+    def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
+        """Prepare a search that begins no iteration after `deadline` (``clock.monotonic``)."""
+        self._sampler, self.red, self._start = sampler, red, start
+        self.culprit: Culprit | None = None
+        # The search needs iterations that run to their end.
+        run.ceiling.lift()
+        if red.outcome == "unclosed" and red.traits.handles == "fds":
+            # The collector has closed these descriptors already. Only the next iteration shows what they point to.
+            sampler.instruments.watch.name_released(True)
+        self._at_red = take_identities()
+        folder = sampler.instruments.folders.get(red.resource)
+        self._entries = group(folder.kinds()) if folder is not None else ()
+        innocent = run.innocent.innocent_owners()
+        self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, innocent)
+
+    def iteration_done(self) -> bool:
+        """Return whether another iteration is wanted. Call it before the first one and after each."""
+        return self._search.iteration_done()
+
+    @property
+    def recurred(self) -> bool:
+        return self._search.recurred or self.red.outcome != "leak"
+
+    def end(self) -> None:
+        if self.culprit is None:
+            self.culprit = self._search.end(self.held().get(self.red.resource, ()))
+
+    def held(self) -> Mapping[str, tuple[Held, ...]]:
+        """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
+
+        If the verdict is about memory or objects, list for it what was created during the search and still exists.
+        """
+        held = survivors_of(self._sampler, self.red, self._start, self._at_red)
+        if found := self._search.kinds or self._entries:
+            held[self.red.resource] = found
+        return held
+
+
+def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:
+    """List the handles that exist now and did not at the start, by resource."""
+    # Libraries map memory too, so mappings are listed only if the verdict is about them.
+    held = {
+        name: kinds
+        for name, kinds in survivors(start, now).items()
+        if name == red.resource or (not find_resource(name).is_memory and sampler.samples.state(name) == "growing")
+    }
+    if red.resource == RESIDENT and (grown := sampler.samples.grown_children()):
+        more = {pid: format_amount(by, red.traits.unit) for pid, by in sampler.samples.children().items()}
+        held[red.resource] = tuple(
+            Held(now.children.get(pid, "ended"), 1, f"child {pid}, +{more[pid]}") for pid in grown
+        )
+    if sampler.instruments.watch.released_names:
+        held[red.resource] = group_files(map(describe_target, sampler.instruments.watch.released_names.elements()))
+    return held
+
+
+def name_failed_line(resource: str, error: BaseException) -> Culprit | None:
+    """Return what is known of the cause if a resource ran out before a verdict; None if not even the line is."""
+    site = failed_at(error)
+    unresolved = {"owner": "the test did not continue after the failure"}
+    return Culprit(resource, ran_out=site, unresolved=unresolved) if site is not None else None
+
+
+def failed_at(error: BaseException) -> Site | None:
+    """Return the innermost line of the program's own code that failed; for a worker's error, the worker's line."""
+    # The traceback of a worker arrives as text: File "/a/b.py", line 12, in function.
+    # It has the name of the function without that of its class, which the source tells.
+    from_text: list[Site] = []
+    for file, line, function in _TRACEBACK_FRAME.findall(str(error)):
+        qualified = function_at(file, int(line))
+        from_text.append(Site(file, int(line), qualified if qualified.endswith(f".{function}") else function))
+    raised: list[Site] = []
+    for cause in causes(error):
+        trace = cause.__traceback__
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            raised.append(Site(code.co_filename, trace.tb_lineno, code.co_qualname))
+            trace = trace.tb_next
+    for path in (from_text, raised):
+        # Extension modules compiled from Python may carry a relative path of the machine that built them.
+        own = [one for one in path if Path(one.file).is_absolute() and is_own(one.file) and not is_harness(one.file)]
+        if own:
+            return own[-1]
+    return None

@@ -1,9 +1,10 @@
-"""Describe the environment of a measurement: versions that the figures depend on, and the commit under test."""
+"""Describe where a measurement takes place: versions that its figures depend on, the commit under test, the process."""
 
 from __future__ import annotations
 
 import os
 import platform
+from os import _exit, getpid, write
 from pathlib import Path
 from typing import Final
 
@@ -52,3 +53,24 @@ def _commit_of(folder: Path) -> str:
     packed = shared / "packed-refs"
     lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else ()
     return next((line.partition(" ")[0] for line in lines if line.endswith(f" {name}")), "")
+
+
+class Origin:
+    """The process in which a measurement began."""
+
+    def __init__(self) -> None:
+        self._pid = getpid()
+
+    def leave_elsewhere(self, status: int = 0) -> None:
+        """End the current process at once unless it is the original one: no tear-down, no exit handler, no report."""
+        if getpid() == self._pid:
+            return
+        text = (
+            f"pytest-leakcheck: process {getpid()} was forked in a measured test (of process {self._pid}) and returned "
+            "from it; only the process that started the measurement may continue, so this one exits: call os._exit() "
+            "in the child, inside the test\n"
+        )
+        try:
+            write(2, text.encode())
+        finally:
+            _exit(status)

@@ -1,44 +1,28 @@
-"""Define the interface of a phase of a repetition, and the state that all phases share."""
+"""Hold the state that all phases of a repetition share, its clock, and the limits of its ceiling."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from math import inf
-from typing import Protocol
+from pathlib import Path
 
+from pytest_leakcheck.config.budget import Ceiling
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line, over_ceiling, ran_out
-from pytest_leakcheck.model.culprit import Culprit, Held
+from pytest_leakcheck.model.resources import Exhausts, find_resource
+from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.runner.imposed_ceiling import ImposedCeiling
+from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.device import Vram
+from pytest_leakcheck.probes.memory import PAGE
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.progress import ProgressReports
 from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.user_gauges import Phases
-
-
-class Phase(Protocol):
-    """One phase of a repetition. `iteration_done` returns the next phase, which may be the same.
-
-    `culprit` is what is known of the cause of a red verdict; None until the diagnosis ends, or if no verdict is red.
-    """
-
-    @property
-    def wants_more(self) -> bool: ...
-
-    @property
-    def culprit(self) -> Culprit | None: ...
-
-    def iteration_done(self) -> Phase:
-        """Process the end of an iteration."""
-
-    def held(self) -> Mapping[str, tuple[Held, ...]]:
-        """List what is new and still exists, by resource; empty without a red verdict."""
-
-    def end(self) -> None:
-        """End the phase. No further iteration follows, even if one was wanted."""
 
 
 class Clock:
@@ -133,3 +117,66 @@ class MeasurementRun:
                 self.verdicts[name] = over_ceiling(name, size, series, said)
                 return True
         return False
+
+
+class ImposedCeiling:
+    """The limits of one test, from `impose` to `lift`; `missing` says why one cannot be set, by resource."""
+
+    def __init__(self, ceiling: Ceiling) -> None:
+        self._sizes = ceiling.sizes
+        self._lifting = ExitStack()
+        self.missing: dict[str, str] = {}
+
+    def impose(self) -> None:
+        """Set the limits of this process, before the first line of the test."""
+        self._set("descriptors", partial(_set_soft_limit, "RLIMIT_NOFILE"))
+        self._set("memory", _limit_memory)
+
+    def impose_on(self, device: Vram | None) -> None:
+        """Set the limit of a device, once it is known; None if there is no device."""
+        self._set("device", partial(_limit_device, device))
+
+    def lift(self) -> None:
+        """Remove the limits, so that a test that has used up its memory can still be judged."""
+        self._lifting.close()
+
+    @property
+    def in_force(self) -> dict[str, int]:
+        """The limits that could be set, by resource."""
+        return {name: size for name, size in self._sizes.items() if name not in self.missing}
+
+    def _set(self, exhausts: Exhausts, limit: Callable[[int], Callable[[], None]]) -> None:
+        for name, size in self._sizes.items():
+            if find_resource(name).exhausts == exhausts:
+                try:
+                    self._lifting.callback(limit(size))
+                except (Unavailable, OSError, ValueError) as error:
+                    self.missing[name] = f"its ceiling cannot be set: {error}"
+
+
+def _limit_device(device: Vram | None, size: int) -> Callable[[], None]:
+    if device is None:
+        raise Unavailable("there is no device to limit")
+    return device.limit(size)
+
+
+def _limit_memory(size: int) -> Callable[[], None]:
+    pages = [int(number) for number in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
+    mapped, resident = (number * PAGE for number in pages)
+    if size <= resident:
+        has = format_amount(resident, "bytes")
+        raise Unavailable(f"this process has {has} before the test starts, more than {format_amount(size, 'bytes')}")
+    # Memory that is mapped but not resident (libraries, reserved ranges) does not count against the ceiling.
+    return _set_soft_limit("RLIMIT_AS", mapped - resident + size)
+
+
+def _set_soft_limit(name: str, size: int) -> Callable[[], None]:
+    """Set a soft limit. Returns a function that restores the previous one."""
+    try:
+        import resource
+    except ImportError:
+        raise Unavailable("this system has no resource limits (RLIMIT)") from None
+    number = getattr(resource, name)
+    before = resource.getrlimit(number)
+    resource.setrlimit(number, (size, before[1]))
+    return lambda: resource.setrlimit(number, before)

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.runner.samples import Samples
+from pytest_leakcheck.runner.readings import Samples
 
 State: TypeAlias = Literal["warming up", "measuring", "naming"]
 # A repetition that ends before this many seconds reports nothing.

@@ -1,8 +1,8 @@
 """Measure and judge work that the caller repeats: take a `Plan`, return a `Recording` and verdicts.
 
 The caller reports the end of each iteration; `Repetition` answers whether it wants another. The pytest protocol,
-``steps()`` and `measure` all use it, so tests, loops and scripts are judged in the same way. It passes through phases:
-`WarmUp`, `Measuring`, and after a red (failing) verdict `Diagnosis`.
+``steps()`` and `measure` all use it, so tests, loops and scripts are judged in the same way. After the
+warm-up, `Measuring` reads the counters; after a red (failing) verdict, `Diagnosis` searches for the cause.
 """
 
 from __future__ import annotations
@@ -10,24 +10,47 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from pytest_leakcheck.attribution.live_handles import take_identities
 from pytest_leakcheck.attribution.tracing.traced_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.not_judged import missing_verdicts, no_time_left, without_ceiling
+from pytest_leakcheck.judge.growth import looks
+from pytest_leakcheck.judge.not_judged import (
+    did_not_recur,
+    judged_again,
+    missing_verdicts,
+    no_time_left,
+    without_ceiling,
+)
 from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.screening import ITERATIONS, MIDDLE, SECOND_LOOK, deserve_second_look, find_risen, screen
+from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.recording import Recording, Stopped
-from pytest_leakcheck.runner.bounded_caches import keep_owners
-from pytest_leakcheck.runner.environment import describe_environment
-from pytest_leakcheck.runner.fork_guard import Origin
+from pytest_leakcheck.model.resources import HEAP, OBJECTS, RESIDENT, find_resource
+from pytest_leakcheck.model.verdict import RED, Verdict
+from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.native_heap import is_quiet
+from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
+from pytest_leakcheck.probes.resource_limits import read_limits
+from pytest_leakcheck.runner.bounded_caches import KnownCaches, keep_owners
+from pytest_leakcheck.runner.environment import Origin, describe_environment
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
-from pytest_leakcheck.runner.measurement_run import MeasurementRun, Phase
+from pytest_leakcheck.runner.measurement_run import MeasurementRun
+from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain
 from pytest_leakcheck.runner.sampler import Sampler
-from pytest_leakcheck.runner.warm_up import WarmUp
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.runner.diagnosis import Diagnosis
+
+# Share of ``max_time`` that the diagnosis of a red verdict may always take, even if the test has used up its time.
+_DIAGNOSIS_SHARE: Final = 0.2
 
 
 class Repetition:
-    """One plan on its way through the phases. Use it once: `begin`, `iteration_done` ..., `end`."""
+    """One plan on its way through warm-up, measurement and diagnosis. Use it once: `begin`, `iteration_done` ..., `end`."""
 
     def __init__(
         self,
@@ -35,15 +58,14 @@ class Repetition:
         gauges: Mapping[str, Callable[[], int]] | None = None,
         left: Mapping[str, str] | None = None,
     ) -> None:
-        """Prepare the first phase, and start the clock.
+        """Start the clock.
 
         The user's `gauges` are read after each iteration; more may be added until the start level is read. `left` is
         the earlier test that left a thread running, by the thread's number.
         """
         self._run = MeasurementRun(plan, gauges if gauges is not None else {}, InnocentGrowth(left or {}))
-        # Keep this object to the end: one that is freed after the start level was read would hide a leak of its size.
-        self._warm_up = WarmUp(self._run)
-        self._phase: Phase = self._warm_up
+        self._warmed_up = 0
+        self._measuring: Measuring | None = None
         self._origin = Origin()
 
     def follow(self, gauges: Mapping[str, Callable[[], int]], budgets: tuple[Budget, ...]) -> None:
@@ -61,13 +83,25 @@ class Repetition:
         # A script has no earlier moment; pytest prepares them when the session begins.
         prepare_children()
         self._run.ceiling.impose()
-        self._warm_up.begin()
+        if self._run.plan.effort.warmup == 1:
+            self._measuring = self._open_instruments()
 
     def iteration_done(self) -> bool:
         """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
         self._origin.leave_elsewhere()
-        self._phase = self._phase.iteration_done()
-        return self._phase.wants_more
+        run = self._run
+        if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
+            return self._measuring.iteration_done()
+        self._warmed_up += 1
+        run.clock.iteration_done()
+        run.progress.report_warm_up(self._warmed_up, run.plan.effort.warmup)
+        if self._warmed_up == run.plan.effort.warmup - 1:
+            # Open the instruments before the last warm-up iteration. The frozen objects and the garbage that this
+            # iteration leaves behind are then part of the start level.
+            self._measuring = self._open_instruments()
+        if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
+            return self._measuring.start()
+        return not run.clock.out_of_time
 
     @property
     def searched(self) -> str:
@@ -87,22 +121,27 @@ class Repetition:
         if error is None or not explained or run.red is None:
             return result
         # Imported only here: most tests do not fail.
-        from pytest_leakcheck.runner.failed_line import name_failed_line
+        from pytest_leakcheck.runner.diagnosis import name_failed_line
 
         return replace(result, culprit=name_failed_line(run.red.resource, error))
 
     def _end(self, stopped: Stopped | None) -> Result:
-        run, sampler = self._run, self._run.sampler
-        if sampler is None:
+        run, sampler, measuring = self._run, self._run.sampler, self._measuring
+        plan = run.plan
+        if sampler is None or measuring is None:
             verdicts = without_ceiling(run.verdicts.values(), run.ceiling.missing)
-            return Result(run.plan, self._recording(None, stopped or "time"), verdicts, {})
-        if stopped is None and sampler.samples.n == 0:
-            nothing = no_time_left(
-                run.plan.budgets, run.plan.effort, run.clock.seconds, restarted=run.innocent.restarts > 0
-            )
+            return Result(plan, self._recording(None, stopped or "time"), verdicts, {})
+        n = sampler.samples.n
+        if stopped is None and n == 0:
+            nothing = no_time_left(plan.budgets, plan.effort, run.clock.seconds, restarted=run.innocent.restarts > 0)
             run.verdicts |= {verdict.resource: verdict for verdict in nothing}
-        self._phase.end()
-        result = self._result(sampler, stopped or self._stopped(sampler))
+        measuring.end()
+        if stopped is None:
+            stopped = "time" if run.clock.out_of_time else "iterations" if n >= plan.effort.most else "judged"
+        verdicts = (*run.verdicts.values(), *missing_verdicts(plan, sampler.instruments.missing))
+        verdicts = without_ceiling(verdicts, run.ceiling.missing)
+        recording = self._recording(sampler, stopped)
+        result = Result(plan, recording, verdicts, measuring.held(), measuring.culprit)
         keep_owners()
         sampler.close()
         run.sampler = None
@@ -115,20 +154,10 @@ class Repetition:
         sampler, self._run.sampler = self._run.sampler, None
         if sampler is not None:
             with suppress(Exception):
-                self._phase.end()
+                if self._measuring is not None:
+                    self._measuring.end()
             with suppress(Exception):
                 sampler.close()
-
-    def _result(self, sampler: Sampler, stopped: Stopped) -> Result:
-        plan = self._run.plan
-        verdicts = (*self._run.verdicts.values(), *missing_verdicts(plan, sampler.instruments.missing))
-        verdicts = without_ceiling(verdicts, self._run.ceiling.missing)
-        return Result(plan, self._recording(sampler, stopped), verdicts, self._phase.held(), self._phase.culprit)
-
-    def _stopped(self, sampler: Sampler) -> Stopped:
-        if self._run.clock.out_of_time:
-            return "time"
-        return "iterations" if sampler.samples.n >= self._run.plan.effort.most else "judged"
 
     def _recording(self, sampler: Sampler | None, stopped: Stopped) -> Recording:
         run, device = self._run, sampler.instruments.device if sampler else None
@@ -144,3 +173,251 @@ class Repetition:
             environment={**describe_environment(device.name if device else ""), **run.plan.process},
             phases=run.phases.take(),
         )
+
+    def _open_instruments(self) -> Measuring:
+        run = self._run
+        run.limits = read_limits()
+        run.quiet_heap = is_quiet()
+        caches = KnownCaches() if run.plan.screen else None
+        if caches is None:
+            run.innocent.watch(quiet_heap=run.quiet_heap)
+        # These are read in every repetition, to report them next to a failing verdict ("also growing").
+        wanted = {HEAP, OBJECTS, *(budget.resource for budget in run.plan.budgets)}
+        allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}
+        # A ceiling applies to the garbage of earlier tests, too.
+        walk_now = bool(run.plan.ceiling.sizes)
+        # The instruments can be opened even if few descriptors are left.
+        with room_for_descriptors():
+            sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk_now=walk_now)
+        sampler.settling.deadline = run.clock.deadline
+        named = {budget.resource for budget in run.plan.budgets if budget.explicit}
+        if sampler.instruments.resident is not None:
+            sampler.instruments.resident.named = RESIDENT in named
+        for folder in sampler.instruments.folders.values():
+            folder.named = folder.resource in named
+        device = sampler.instruments.device
+        if device is not None and device.capacity:
+            run.limits[device.resource] = device.capacity
+        run.ceiling.impose_on(device)
+        run.limits |= run.ceiling.in_force
+        return Measuring(run, sampler, caches)
+
+
+class Measuring:
+    """Reads the counters after each iteration, and judges them at each look (iterations 10, 13, 17, ...).
+
+    If `diagnoses` is on, it then searches for the cause of a red (failing) verdict.
+    """
+
+    diagnoses: ClassVar[bool] = True
+
+    def __init__(self, run: MeasurementRun, sampler: Sampler, caches: KnownCaches | None) -> None:
+        """Judge the test in full from the start if `caches`, which may explain growth in a screen, is None."""
+        self._run = run
+        self._sampler = sampler
+        self._judge = ResourceJudge(run, sampler)
+        self._caches = caches
+        # The leak that was withdrawn because it did not recur.
+        self._ended: Verdict | None = None
+        self._search: Diagnosis | None = None
+
+    def start(self) -> bool:
+        """Read the start level, discard earlier readings, and return whether an iteration is wanted."""
+        run = self._run
+        self._identities = take_identities()
+        if self._caches is None:
+            run.innocent.start(self._identities)
+        self._looks = looks(run.plan.effort.most)
+        self._next_look = MIDDLE if self._caches is not None else next(self._looks)
+        self._open_user_phases()
+        wants_more = not run.clock.out_of_time
+        self._sampler.start(run.clock.shortest)
+        run.phases.begin()
+        return wants_more
+
+    def _open_user_phases(self) -> None:
+        # In a separate frame, so that temporary objects are gone when the start level is read.
+        sampler = self._sampler
+        judged = (budget.resource for budget in self._run.plan.budgets)
+        names = [name for name in judged if find_resource(name).in_phases]
+        self._run.phases.open({name: sampler.instruments.counter(name) for name in names if sampler.samples.has(name)})
+
+    def iteration_done(self) -> bool:
+        """Read all counters, and judge or continue the search; return whether another iteration is wanted."""
+        if self._search is not None:
+            wants_more = self._continue_search(self._search)
+            # One iteration is enough to name what the collector releases.
+            self._sampler.instruments.watch.name_released(False)
+            return wants_more
+        run, sampler = self._run, self._sampler
+        sampler.read(sampler.samples.n + 1 >= self._next_look)
+        if self._caches is None:
+            collect_earlier_garbage(sampler)
+        run.phases.begin()
+        run.clock.iteration_done()
+        reported = run.progress.report(sampler.samples, run.plan.budgets, run.verdicts)
+        out_of_time = run.clock.out_of_time
+        if sampler.samples.n < self._next_look and not out_of_time:
+            if reported:
+                sampler.subtract_own_work()
+            return True
+        if self._caches is not None:
+            if not out_of_time:
+                return self._screen(self._caches)
+            self._prepare_looks()
+        if self._judge_all(final=out_of_time or self._is_enough()):
+            sampler.subtract_own_work()
+            return True
+        return self._diagnose()
+
+    @property
+    def culprit(self) -> Culprit | None:
+        """The cause of a red verdict, once the search for it has ended."""
+        return self._search.culprit if self._search is not None else None
+
+    def held(self) -> Mapping[str, tuple[Held, ...]]:
+        """List what is new and still exists, by resource; empty without a red verdict."""
+        red = self._run.red
+        if self._search is not None:
+            return self._search.held()
+        if self._sampler.samples.n < 1 or red is None:
+            return {}
+        from pytest_leakcheck.runner.diagnosis import survivors_of
+
+        return survivors_of(self._sampler, red, self._identities, take_identities())
+
+    def end(self) -> None:
+        """End the search. No further iteration follows, even if one was wanted."""
+        if self._search is not None:
+            self._search.end()
+
+    def _is_enough(self) -> bool:
+        # In a separate frame: a number that is alive when the harness's own work is read would be part of it.
+        run = self._run
+        seconds = inf if self._judge.retains_much() else run.clock.seconds
+        return run.plan.effort.is_enough(self._sampler.samples.n, seconds)
+
+    def _screen(self, caches: KnownCaches) -> bool:
+        """Judge the test by its first iterations. If that is impossible, they are warm-up, and it is judged in full."""
+        sampler = self._sampler
+        if sampler.samples.n < ITERATIONS:
+            self._next_look = ITERATIONS
+            if caches.note():
+                sampler.subtract_own_work()
+            return True
+        looks_again = self._judge_screen(caches)
+        if self._run.verdicts:
+            return False
+        if looks_again:
+            self._next_look = SECOND_LOOK
+            caches.note()
+            sampler.subtract_own_work()
+            return True
+        self._prepare_looks()
+        return self.start()
+
+    def _judge_screen(self, caches: KnownCaches) -> bool:
+        """Note the verdicts, or return whether a second look may give them; in a separate frame, as `_is_enough`."""
+        run, samples = self._run, self._sampler.samples
+        judged = [(samples.series(one.resource), one) for one in run.plan.budgets if samples.has(one.resource)]
+        held: Mapping[str, int] = {}
+        verdicts = screen(judged)
+        if not verdicts:
+            held = caches.gains()
+            verdicts = screen(judged, held)
+        run.verdicts |= {verdict.resource: self._judge.confirm(verdict) for verdict in verdicts}
+        return not verdicts and deserve_second_look(find_risen(judged, held))
+
+    def _prepare_looks(self) -> None:
+        """Record what may explain growth: to walk all objects for that would take half of the time of a screen."""
+        self._caches = None
+        watch = self._sampler.instruments.watch
+        if watch.enabled:
+            watch.thaw()
+        self._run.innocent.watch(quiet_heap=self._run.quiet_heap)
+        self._run.innocent.start(self._identities)
+        if watch.enabled:
+            watch.refreeze()
+            self._sampler.replaced.note()
+
+    def _judge_all(self, *, final: bool) -> bool:
+        """Judge what has enough readings or has grown since its ``ok``; return whether to continue measuring."""
+        run, sampler = self._run, self._sampler
+        self._next_look = next(self._looks, run.plan.effort.most)
+        for budget in self._judge.in_order(run.plan.budgets):
+            name = budget.resource
+            earlier = run.verdicts.get(name)
+            if not sampler.samples.has(name) or (earlier and not self._judge.doubts(budget, earlier)):
+                continue
+            run.verdicts.pop(name, None)
+            decision = self._judge.decide(budget, final=final)
+            if isinstance(decision, StartAgain):
+                run.verdicts.clear()
+                return self.start()
+            if decision is None:
+                continue
+            if decision.outcome not in RED and run.plan.effort.iterations and not final:
+                # If the user has set the number of iterations, an `ok` and its floor (the smallest leak that would have
+                # shown) are based on all of them.
+                continue
+            if self._ended is not None and self._ended.resource == name:
+                decision = judged_again(decision, self._ended)
+            run.verdicts[name] = decision
+            if decision.outcome in RED:
+                return False
+        return not final and not self._all_judged()
+
+    def _all_judged(self) -> bool:
+        run = self._run
+        return all(
+            one.resource in run.verdicts or not self._sampler.samples.has(one.resource) for one in run.plan.budgets
+        )
+
+    def _diagnose(self) -> bool:
+        """Begin the search for the cause of a red verdict, if there is one and the search is wanted."""
+        run, red = self._run, self._run.red
+        if red is None or not self.diagnoses:
+            return False
+        # Imported only here: it is a third of the package, and most tests are green.
+        from pytest_leakcheck.runner.diagnosis import Diagnosis
+
+        run.progress.report(self._sampler.samples, run.plan.budgets, run.verdicts, "naming")
+        # A test that has used all of its time gets a little more.
+        deadline = max(run.clock.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
+        self._search = Diagnosis(run, self._sampler, red, self._identities, deadline)
+        return self._continue_search(self._search)
+
+    def _continue_search(self, search: Diagnosis) -> bool:
+        if search.iteration_done():
+            return True
+        if not search.recurred and self._may_withdraw():
+            return self._withdraw(search.red)
+        search.end()
+        return False
+
+    def _may_withdraw(self) -> bool:
+        return self._ended is None and not self._run.ceiling.in_force
+
+    def _withdraw(self, red: Verdict) -> bool:
+        """Judge again, once, in place of a leak that did not recur in the search: it has ended, or depends on time."""
+        run = self._run
+        self._search, self._ended = None, red
+        run.clock.resume()
+        if run.clock.out_of_time:
+            run.verdicts[red.resource] = did_not_recur(red)
+            return False
+        run.verdicts.clear()
+        self._sampler.refreeze()
+        return self.start()
+
+
+def collect_earlier_garbage(sampler: Sampler) -> None:
+    """Collect the garbage of earlier tests once a counter rises steadily, if that was not done before objects were frozen.
+
+    Frozen garbage can explain only growth, so a test without growth is spared the walk over all objects. Call it after
+    each row, because little that the test itself has turned into garbage since the start may be part of it.
+    """
+    watch = sampler.instruments.watch
+    if watch.owes_walk and watch.enabled and sampler.samples.rises_steadily():
+        watch.thaw()
+        sampler.refreeze()

@@ -28,8 +28,8 @@ from pytest_leakcheck.model.resources import (
 )
 from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
+from pytest_leakcheck.runner.readings import Samples
 from pytest_leakcheck.runner.sampler import Sampler
-from pytest_leakcheck.runner.samples import Samples
 
 
 @dataclass(frozen=True, slots=True)

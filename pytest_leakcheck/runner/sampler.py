@@ -15,9 +15,7 @@ from pytest_leakcheck.probes.folders import Folder
 from pytest_leakcheck.probes.garbage_collector import ROUNDS
 from pytest_leakcheck.probes.memory import anonymous_of
 from pytest_leakcheck.probes.processes import TREE, descendants
-from pytest_leakcheck.runner.instruments import Instruments
-from pytest_leakcheck.runner.pacing import CollectionPace, Pace
-from pytest_leakcheck.runner.samples import Samples
+from pytest_leakcheck.runner.readings import CollectionPace, Instruments, Pace, Samples
 from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
 
 

@@ -11,8 +11,7 @@ from typing import ClassVar, Final
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.processes import TREE
-from pytest_leakcheck.runner.instruments import Instruments
-from pytest_leakcheck.runner.samples import Samples
+from pytest_leakcheck.runner.readings import Instruments, Samples
 
 # `Thread.join` returns before the kernel has released the thread. So a count of threads that has risen is read again,
 # up to `_MAX_JOIN_CHECKS` times at intervals of `_JOIN_CHECK_SECONDS`. This ends after `MAX_JOINS_IN_VAIN` successive

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
 from pytest_leakcheck.model import CANNOT, WRONG_USE
-from pytest_leakcheck.runner.processes.end_tree import end_tree
-from pytest_leakcheck.runner.processes.supervisor import Board
+from pytest_leakcheck.runner.processes.supervisor import Board, end_tree
 from pytest_leakcheck.watch.follower import Following
 from pytest_leakcheck.watch.history import History
 from pytest_leakcheck.watch.status_text import lines

@@ -95,14 +95,14 @@ def test_if_the_search_had_no_time_it_allows_more(project: Project) -> None:
     project.write(
         "conftest.py",
         """
-        from pytest_leakcheck.runner import after_red
+        from pytest_leakcheck.runner import diagnosis
 
-        class Late(after_red.Diagnosis):
+        class Late(diagnosis.Diagnosis):
             def __init__(self, *arguments, **named):
                 *others, _deadline = arguments
                 super().__init__(*others, 0.0, **named)
 
-        after_red.Diagnosis = Late
+        diagnosis.Diagnosis = Late
         """,
     )
     project.write("test_it.py", TEST)

@@ -28,7 +28,7 @@ from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, t
 from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, PROCESS, SIZE
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
-from pytest_leakcheck.runner.fork_guard import Origin
+from pytest_leakcheck.runner.environment import Origin
 from pytest_leakcheck.runner.processes import supervisor
 
 # The new values of options, by the name under which pytest or a plugin stores the option. An option that does not exist

@@ -34,8 +34,8 @@ from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.folders import PRIVATE_PREFIX
 from pytest_leakcheck.runner.processes import supervisor
-from pytest_leakcheck.runner.processes.child_peak import ChildrenPeak
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
+from pytest_leakcheck.runner.processes.supervisor import ChildrenPeak
 
 # Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
 START_UP: Final = 60.0

@@ -16,8 +16,7 @@ from pytest_leakcheck.model.scaling_points import EXACT, Sizing
 from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages
 from pytest_leakcheck.plugin.stash import METER
-from pytest_leakcheck.runner.environment import describe_environment
-from pytest_leakcheck.runner.fork_guard import Origin
+from pytest_leakcheck.runner.environment import Origin, describe_environment
 from pytest_leakcheck.runner.peak_meter import Meter
 from pytest_leakcheck.runner.processes.supervisor import Board
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.processes import supervisor
-from pytest_leakcheck.runner.processes.end_tree import end_tree
+from pytest_leakcheck.runner.processes.supervisor import end_tree
 
 _POLL_SECONDS: Final = 0.02
 # Seconds that the other ranks get to report something themselves after one has failed.

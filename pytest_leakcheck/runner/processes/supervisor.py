@@ -1,4 +1,4 @@
-"""Run a command in a subprocess, supervise it, and return how it ended, independently of pytest.
+"""Run a command in a subprocess, supervise it, end it and all its descendants, independently of pytest.
 
 The two processes share a file, which both map into memory (`Board`). The child stores the number of the current
 iteration there. That allocates nothing and opens no descriptor, so it does not affect the measurement, and if the child
@@ -7,6 +7,7 @@ dies without a report, the parent can still read how far it got.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import signal
@@ -17,9 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+import psutil
+
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.command_lines import read_command_line
 from pytest_leakcheck.probes.libc import load_libc
-from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
+from pytest_leakcheck.probes.memory import anonymous_of, peak_of
+from pytest_leakcheck.probes.processes import descendants
 
 # Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use, and a fixed threshold
 # for mmap (bytes), which otherwise moves as blocks are freed.
@@ -37,6 +42,11 @@ _PR_SET_PDEATHSIG: Final = 1
 PROGRAM: Final = "leakcheck_program.py"
 # If a line of a fatal error's traceback contains one of these texts, it does not show code of the user.
 _HARNESS_FRAMES: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
+# Seconds between samples of the children. The high-water mark of a child only rises, so the samples miss at most the last moments of
+# the child.
+_SAMPLE_SECONDS: Final = 0.02
+# The value of `Board.iteration` while the test's own body runs.
+_BODY_STEP: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,3 +240,87 @@ def die_with(parent: int) -> None:
     load_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> None:
+    """Terminate child processes, kill them and their descendants after `grace` seconds (0: at once), and reap them.
+
+    With `group`, each process leads a process group, which gets both signals, and is killed even if its leader has
+    ended. `psutil.wait_procs` would reap a child before its group is killed, and `subprocess` would never learn its
+    status.
+    """
+    alive = [process for process in processes if not has_ended(process)]
+    descendants = [one for process in alive for one in _descendants(process.pid)]
+    try:
+        if grace:
+            for process in alive:
+                _send_signal(process, signal.SIGTERM, group=group)
+            deadline = clock.monotonic() + grace
+            while clock.monotonic() < deadline and not all(map(has_ended, alive)):
+                clock.sleep(_POLL_SECONDS)
+    finally:
+        # In `finally`, so that a second Ctrl-C shortens the grace period, but does not skip the kill.
+        for process in processes:
+            if group:
+                _send_signal(process, signal.SIGKILL, group=group)
+            else:
+                process.kill()
+        for one in descendants:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+        for process in processes:
+            process.wait()
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process has ended, unreaped: its pid must not be reused before its group is killed."""
+    if process.returncode is not None or not hasattr(os, "waitid"):
+        return process.poll() is not None
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _send_signal(process: subprocess.Popen[bytes], number: int, *, group: bool) -> None:
+    if not group:
+        process.send_signal(number)
+    else:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+class ChildrenPeak:
+    """The highest sum (`peak`, in bytes) of the high-water marks of all children and descendants alive at one time.
+
+    A forked child begins with its parent's pages, which are not its own memory. So the anonymous memory that the
+    measured process has when the child is first seen is subtracted, unless the child has executed another program.
+    """
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._first: dict[int, int] = {}
+        self._next = 0.0
+
+    def look(self, pid: int, board: Board) -> None:
+        """Sample the children of a process, if the body of its test runs and the last sample is old enough."""
+        now = clock.monotonic()
+        if now < self._next or board.iteration != _BODY_STEP:
+            return
+        self._next = now + _SAMPLE_SECONDS
+        program, inherited = read_command_line(str(pid)), anonymous_of(pid)
+        total = 0
+        for child in descendants(pid):
+            mark = peak_of(child)
+            if child not in self._first:
+                self._first[child] = min(mark, inherited) if read_command_line(str(child)) == program else 0
+            elif mark < self._first[child]:
+                self._first[child] = 0
+            total += max(0, mark - self._first[child])
+        self.peak = max(self.peak, total)

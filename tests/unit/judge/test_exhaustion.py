@@ -9,7 +9,7 @@ import pytest
 
 from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
 from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line
-from pytest_leakcheck.runner.failed_line import failed_at
+from pytest_leakcheck.runner.diagnosis import failed_at
 
 
 class OutOfMemoryError(RuntimeError):

@@ -28,7 +28,7 @@ from pytest_leakcheck.probes.processes import (
     process_tree,
 )
 from pytest_leakcheck.probes.resource_limits import read_limits
-from pytest_leakcheck.runner.instruments import Instruments
+from pytest_leakcheck.runner.readings import Instruments
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 MIB = 2**20

@@ -10,7 +10,7 @@ from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.runner import diagnosis
-from pytest_leakcheck.runner.measuring import Measuring
+from pytest_leakcheck.runner.repetition import Measuring
 from repeats import repeat
 
 pytestmark = [
@@ -56,7 +56,7 @@ def test_growth_that_ends_before_the_search_has_neither_line_nor_owner(monkeypat
     done = diagnosis.CauseSearch.iteration_done
     monkeypatch.setattr(diagnosis.CauseSearch, "iteration_done", search)
     # The verdict stands, as if it had come a second time.
-    monkeypatch.setattr(Measuring, "_judge_again", lambda _self: None)
+    monkeypatch.setattr(Measuring, "_may_withdraw", lambda _self: False)
     for ends in (True, False):
         ended = False
         gauges = {"kept": lambda: len(kept)}

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from pytest_leakcheck.runner.measuring import collect_earlier_garbage
+from pytest_leakcheck.runner.repetition import collect_earlier_garbage
 from pytest_leakcheck.runner.sampler import Sampler
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")

@@ -15,7 +15,7 @@ from pytest_leakcheck.config.budget import Ceiling, parse_ceiling, read_ceiling
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
-from pytest_leakcheck.runner.imposed_ceiling import ImposedCeiling
+from pytest_leakcheck.runner.measurement_run import ImposedCeiling
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
 MIB = 1 << 20

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch
-from pytest_leakcheck.runner.pacing import CollectionPace, Pace
+from pytest_leakcheck.runner.readings import CollectionPace, Pace
 from repeats import verdict_on
 
 US = 1e-6

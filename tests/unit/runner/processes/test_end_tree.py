@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from processes_left import left_over
-from pytest_leakcheck.runner.processes.end_tree import end_tree, has_ended
-from pytest_leakcheck.runner.processes.supervisor import unsupported
+from pytest_leakcheck.runner.processes.supervisor import end_tree, has_ended, unsupported
 
 pytestmark = pytest.mark.skipif(bool(unsupported()), reason=unsupported())
 
