@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_leakcheck.config.budget import Levels, read_levels
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, WARMUP
-from pytest_leakcheck.judge.conclude_finding import conclude
-from pytest_leakcheck.judge.result import Policy
+from pytest_leakcheck.judge.conclude_finding import Policy, conclude
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.report.finding_text import block
 from pytest_leakcheck.report.glyphs import shown_in

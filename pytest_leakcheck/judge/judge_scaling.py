@@ -1,4 +1,4 @@
-"""Judge the peaks of one resource over the sizes of an axis by a bound. Reads no counter and no clock.
+"""Judge peaks: of one run by the ``peak=`` of its budget, over the sizes of an axis by a bound.
 
 An axis is an argument of the test that takes growing sizes. The bound is exceeded only if all exponents that fit the
 peaks lie beyond the border, and kept only if none does. The verdict is inconclusive, with the sizes to add, if the
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.scaling_marker import (
     FEWEST_SIZES,
     Bound,
@@ -24,8 +25,9 @@ from pytest_leakcheck.config.scaling_marker import (
     singular,
 )
 from pytest_leakcheck.judge.complexity_law import BORDER, CONSTANT, fit_law, standstill, trend
+from pytest_leakcheck.judge.conclude_finding import unavailable
 from pytest_leakcheck.model.resources import Kind, find_resource
-from pytest_leakcheck.model.scaling_points import Law
+from pytest_leakcheck.model.scaling_points import Law, Point
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.model.verdict import Outcome, Verdict
 
@@ -240,3 +242,29 @@ def _judge_formula(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
         reason = f"{doubtful}; that is within the noise of {case.amount(case.noise)}"
         return case.say("inconclusive", reason, "allow more headroom than that")
     return case.say("ok", "")
+
+
+def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
+    """Judge the peak of one resource; `point` is None if its process ended without a result, as `ended` says."""
+    if point is None:
+        reason = f"no peak: the process that measured it {ended}"
+        return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)
+    missing = point.why_not(budget.resource)
+    if missing:
+        return unavailable(budget.resource, missing, peak=True)
+    return compare_peak(budget, point.peak(budget.resource, "total"), point.kind(budget.resource))
+
+
+def compare_peak(budget: Budget, peak: int, kind: Kind = "measured") -> Verdict:
+    """Compare a peak above the start level, in the unit of the resource, with the one that the budget allows."""
+    unit, allowed = budget.traits.unit, budget.peak or 0
+    reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
+    verdict = Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True, kind=kind)
+    excess = peak - allowed
+    if excess <= 0:
+        return verdict
+    if unit == "bytes" and excess <= RESOLUTION[unit]:
+        advice = "allow more headroom than that"
+        reason += f"; memory peaks are accurate to {format_amount(RESOLUTION[unit], unit)}"
+        return replace(verdict, outcome="inconclusive", reason=reason, advice=advice)
+    return replace(verdict, outcome="over_budget")

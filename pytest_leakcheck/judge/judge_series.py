@@ -20,8 +20,16 @@ from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort
-from pytest_leakcheck.judge.detection_floor import detection_floor
-from pytest_leakcheck.judge.growth import FIRST_LOOK, Growth, decays, detect_sawtooth, growth, is_steady, usual_step
+from pytest_leakcheck.judge.growth import (
+    FIRST_LOOK,
+    Growth,
+    decays,
+    detect_sawtooth,
+    detection_floor,
+    growth,
+    is_steady,
+    usual_step,
+)
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import HEAP, RESIDENT, Resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate

@@ -16,9 +16,7 @@ from pytest_leakcheck.config.budget import Budget, Levels, read_levels
 from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of
 from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import conclude
-from pytest_leakcheck.judge.not_judged import left_early
-from pytest_leakcheck.judge.result import Policy, Result
+from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, left_early
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import pytest
 
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import conclude
-from pytest_leakcheck.judge.not_judged import interrupted
-from pytest_leakcheck.judge.result import Policy, Result
+from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, interrupted
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import WORST_FIRST

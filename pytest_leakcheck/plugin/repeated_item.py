@@ -20,10 +20,8 @@ from _pytest.runner import runtestprotocol
 from pytest_leakcheck.attribution.call_paths import is_own
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, does_not_repeat
 from pytest_leakcheck.judge.exhaustion import exhausted_by
-from pytest_leakcheck.judge.not_judged import does_not_repeat
-from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.verdict import RED

@@ -29,8 +29,7 @@ import pytest
 
 from pytest_leakcheck.attribution.call_paths import is_standard
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.not_judged import measurement_failed
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.conclude_finding import Result, measurement_failed
 from pytest_leakcheck.model import LeakcheckError, describe_error
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.probes.base import Unavailable

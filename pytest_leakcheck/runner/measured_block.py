@@ -9,9 +9,8 @@ from functools import partial
 from pytest_leakcheck.attribution.live_handles import group, survivors, take_identities
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.judge.conclude_finding import Result, miscounted, missing_verdicts, origin_unknown
 from pytest_leakcheck.judge.judge_series import judge_once
-from pytest_leakcheck.judge.not_judged import miscounted, missing_verdicts, origin_unknown
-from pytest_leakcheck.judge.result import Result
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.verdict import Verdict

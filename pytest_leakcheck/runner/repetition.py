@@ -17,15 +17,15 @@ from pytest_leakcheck.attribution.live_handles import take_identities
 from pytest_leakcheck.attribution.tracing.traced_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.growth import looks
-from pytest_leakcheck.judge.not_judged import (
+from pytest_leakcheck.judge.conclude_finding import (
+    Result,
     did_not_recur,
     judged_again,
     missing_verdicts,
     no_time_left,
     without_ceiling,
 )
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.judge.screening import ITERATIONS, MIDDLE, SECOND_LOOK, deserve_second_look, find_risen, screen
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.recording import Recording, Stopped

@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.live_handles import live_children
 from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.judge.conclude_finding import miscounted, not_counted, origin_unknown
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
-from pytest_leakcheck.judge.not_judged import miscounted, not_counted, origin_unknown
 from pytest_leakcheck.model.resources import (
     BLOCKS,
     CHILDREN,

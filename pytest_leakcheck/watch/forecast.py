@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.judge.detection_floor import detection_floor
-from pytest_leakcheck.judge.growth import growth
+from pytest_leakcheck.judge.growth import detection_floor, growth
 from pytest_leakcheck.judge.judge_series import SCARCE
 from pytest_leakcheck.judge.slope import FEWEST, Slope, fit_slope
 from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, Resource, find_resource

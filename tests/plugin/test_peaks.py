@@ -9,7 +9,7 @@ import pytest
 
 from projects import Project
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.judge.judge_peak import compare_peak
+from pytest_leakcheck.judge.judge_scaling import compare_peak
 from variants import variants
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")

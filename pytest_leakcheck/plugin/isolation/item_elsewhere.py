@@ -15,9 +15,14 @@ import pytest
 
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import conclude
-from pytest_leakcheck.judge.not_judged import process_interrupted, process_lost, unavailable
-from pytest_leakcheck.judge.result import Policy, Result
+from pytest_leakcheck.judge.conclude_finding import (
+    Policy,
+    Result,
+    conclude,
+    process_interrupted,
+    process_lost,
+    unavailable,
+)
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.verdict import Verdict

@@ -19,11 +19,8 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import effort_of
 from pytest_leakcheck.config.scaling_marker import Aim, read_sweep
 from pytest_leakcheck.config.settings import SCALING, Settings
-from pytest_leakcheck.judge.conclude_finding import conclude_sizes
-from pytest_leakcheck.judge.judge_peak import judge_peak
-from pytest_leakcheck.judge.judge_scaling import judge_points
-from pytest_leakcheck.judge.not_judged import sizes_interrupted, unavailable
-from pytest_leakcheck.judge.result import Policy, Result
+from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude_sizes, sizes_interrupted, unavailable
+from pytest_leakcheck.judge.judge_scaling import judge_peak, judge_points
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import Finding

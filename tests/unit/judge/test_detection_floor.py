@@ -10,8 +10,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import ADAPTIVE, Effort
-from pytest_leakcheck.judge.detection_floor import detection_floor
-from pytest_leakcheck.judge.growth import growth, looks
+from pytest_leakcheck.judge.growth import detection_floor, growth, looks
 from pytest_leakcheck.judge.judge_series import RETAINED, Context, judge
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import RESOURCES, Resource

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from pytest_leakcheck.config.budget import Budget, parse_budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.conclude_finding import conclude
+from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.judge.judge_series import Context, judge
-from pytest_leakcheck.judge.result import Policy, Result
 from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Collector, Recording, Series

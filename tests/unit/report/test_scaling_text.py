@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from pytest_leakcheck.config.scaling_marker import parse_bound
-from pytest_leakcheck.judge.conclude_finding import conclude_sizes
+from pytest_leakcheck.judge.conclude_finding import Policy, conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
-from pytest_leakcheck.judge.result import Policy
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Phase, Recording

@@ -17,7 +17,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
-from pytest_leakcheck.judge.result import Result
+from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import Settling
