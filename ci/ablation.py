@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from cases.catalog import ARMS
 from projects import UNNAMED, Project
-from pytest_leakcheck.model.verdict import RED
+from pytest_leakcheck.model.finding import RED
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from sessions import by_arm, run_arms, write_arms
 

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from pytest_leakcheck.config.budget import Budget
     from pytest_leakcheck.measurement import Measurement, measure
     from pytest_leakcheck.model import LeakcheckError
-    from pytest_leakcheck.model.finding import Finding
+    from pytest_leakcheck.model.finding import Finding, Verdict
     from pytest_leakcheck.model.recording import Recording, Series
-    from pytest_leakcheck.model.verdict import Verdict
     from pytest_leakcheck.plugin.inert import Leakcheck, LeakError
     from pytest_leakcheck.probes.custom_probe import Probe
     from pytest_leakcheck.probes.device import Device
@@ -47,7 +46,7 @@ _DEFINING_MODULES = {
     "Probe": "probes.custom_probe",
     "Recording": "model.recording",
     "Series": "model.recording",
-    "Verdict": "model.verdict",
+    "Verdict": "model.finding",
     "measure": "measurement",
 }
 

@@ -20,8 +20,8 @@ from typing import Any, Final
 from pytest_leakcheck.config.budget import default_budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
+from pytest_leakcheck.model.finding import RED
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.runner.repetition import Repetition
 
 BOUNDS: Final = range(4, 2001)

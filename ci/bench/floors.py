@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
-from pytest_leakcheck.model.verdict import RED, Verdict
+from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.runner.repetition import Measuring, Repetition
 from workloads import Workload, find_workloads
 

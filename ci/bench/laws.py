@@ -22,7 +22,7 @@ from typing import Final
 from pytest_leakcheck.config.scaling_marker import parse_bound
 from pytest_leakcheck.judge.complexity_law import BORDER
 from pytest_leakcheck.judge.judge_scaling import judge_points
-from pytest_leakcheck.model.scaling_points import Law
+from pytest_leakcheck.model.recording import Law
 from pytest_leakcheck.runner.peak_meter import Meter
 
 KIB: Final = 1 << 10

@@ -33,7 +33,7 @@ from pytest_leakcheck.config.budget import growth_budgets
 from pytest_leakcheck.config.plan import ADAPTIVE, Effort, plan_test
 from pytest_leakcheck.config.settings import GROUPS
 from pytest_leakcheck.judge.growth import looks
-from pytest_leakcheck.model.verdict import RED
+from pytest_leakcheck.model.finding import RED
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.native_heap import Heap
 from pytest_leakcheck.probes.python_objects import Blocks

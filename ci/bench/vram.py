@@ -31,8 +31,7 @@ import torch
 from torch import nn
 
 from pytest_leakcheck import measure
-from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.verdict import RED, Verdict
+from pytest_leakcheck.model.finding import RED, Finding, Verdict
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.custom_probe import account_for_tensors

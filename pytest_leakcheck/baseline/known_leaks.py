@@ -20,9 +20,8 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.model.culprit import creating_line, is_of_tests, own_line, short_file
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.verdict import RED
 
 # Keys that are written even if they are empty, for people to fill in.
 _FOR_PEOPLE: Final = ("reason", "link", "expires")

@@ -19,8 +19,8 @@ from pytest_leakcheck.config.budget import did_you_mean
 from pytest_leakcheck.config.plan import Mark, invalid_mark, is_budget
 from pytest_leakcheck.config.settings import SCALING
 from pytest_leakcheck.model import InputError, invalid_at
+from pytest_leakcheck.model.recording import ENGINES, Engine, Figure
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
-from pytest_leakcheck.model.scaling_points import ENGINES, Engine, Figure
 from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
 
 _VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'

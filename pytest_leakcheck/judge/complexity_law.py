@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from itertools import accumulate, combinations, pairwise
 from typing import Final
 
-from pytest_leakcheck.model.scaling_points import Law
+from pytest_leakcheck.model.recording import Law
 
 CONSTANT: Final = "O(1)"
 # An exponent below this counts as the logarithm; one that differs from 1 by at most this counts as linear.

@@ -14,12 +14,10 @@ from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.model.culprit import Culprit, Held, touches
-from pytest_leakcheck.model.finding import Finding, Seen
-from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.finding import RED, WORST_FIRST, Colour, Finding, Seen, Verdict
+from pytest_leakcheck.model.recording import Recording, Scaled
 from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX, RESOURCES, find_resource
-from pytest_leakcheck.model.scaling_points import Scaled
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
-from pytest_leakcheck.model.verdict import RED, WORST_FIRST, Colour, Verdict
 
 if TYPE_CHECKING:
     from pytest_leakcheck.baseline.known_leaks import KnownLeaks

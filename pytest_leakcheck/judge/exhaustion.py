@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import Exhausts, exhausting, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
-from pytest_leakcheck.model.verdict import Verdict
 
 _EXHAUSTED_BY_ERRNO: Final[dict[int, Exhausts]] = {
     errno.EMFILE: "descriptors",

@@ -26,10 +26,10 @@ from pytest_leakcheck.config.scaling_marker import (
 )
 from pytest_leakcheck.judge.complexity_law import BORDER, CONSTANT, fit_law, standstill, trend
 from pytest_leakcheck.judge.conclude_finding import unavailable
+from pytest_leakcheck.model.finding import Outcome, Verdict
+from pytest_leakcheck.model.recording import Law, Point
 from pytest_leakcheck.model.resources import Kind, find_resource
-from pytest_leakcheck.model.scaling_points import Law, Point
 from pytest_leakcheck.model.units import Unit, format_amount
-from pytest_leakcheck.model.verdict import Outcome, Verdict
 
 # Growth up to this counts as constant. If a program releases memory, the kernel's high-water mark moves in steps of
 # 128 KiB, because each processor counts in batches of 32 pages. The resolution is two steps (docs/laws.md).

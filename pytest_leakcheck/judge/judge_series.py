@@ -30,10 +30,10 @@ from pytest_leakcheck.judge.growth import (
     is_steady,
     usual_step,
 )
+from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import HEAP, RESIDENT, Resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
-from pytest_leakcheck.model.verdict import Outcome, Verdict
 
 
 @dataclass(frozen=True, slots=True)

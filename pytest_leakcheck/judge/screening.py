@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Final
 
 from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.verdict import Verdict
 
 # Iterations after the start level: of the first look, and of the second one. Each look compares the last reading with
 # the one in the middle, so all counters must be read after `MIDDLE` iterations too.

@@ -1,15 +1,30 @@
-"""Describe readings in a JSON form that processes can exchange: a `Series` per counter, a `Recording` per test."""
+"""Describe readings in a JSON form that processes can exchange: a `Series` per counter, a `Recording` per test.
+
+A test with an axis, an argument that takes growing sizes, is measured in separate processes: each size yields one
+`Point`. A world is a group of ranks: processes or threads that run the test together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.resources import Kind, OfResource
+from pytest_leakcheck.model.resources import RESIDENT, Kind, OfResource
 
 Collector: TypeAlias = Literal["on", "off"]
 Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted", "lost"]
+Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
+Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
+
+# The reason for a missing peak if no other is recorded: the test never called ``leakcheck.gauge``.
+NOT_READ: Final = "it was not read"
+# A key in the environment of a recording whose memory peak was read between two function calls, not from the coarser
+# high-water mark of the kernel.
+EXACT: Final = "memory peak"
+# The composition of a peak is analyzed at this share of it, because a second run does not quite reach the same peak.
+_NEAR_PEAK_RATIO: Final = 0.9
+ENGINES: Final = ("thread", "process", "gloo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +107,151 @@ class Recording:
 
     def find(self, resource: str) -> Series | None:
         return next((series for series in self.series if series.resource == resource), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """A request to run a test at one size; `axis` is empty if the test is not run over one.
+
+    The `engine` starts the world of ranks; empty if the test starts the world or needs none. `naming` is the memory
+    above the start level, in bytes, at which to find what the memory consists of; 0 to measure only the peak.
+    """
+
+    axis: str
+    size: int
+    resources: tuple[str, ...]
+    engine: Engine = ""
+    naming: int = 0
+
+    @property
+    def of_processes(self) -> bool:
+        """Whether each rank runs in a separate process."""
+        return self.engine not in ("", "thread")
+
+    @property
+    def ranks(self) -> int:
+        """The number of processes that run the test."""
+        return self.size if self.of_processes else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The peaks at one size.
+
+    Attributes:
+        size: The value of the axis; 0 if the test is not run over an axis.
+        recordings: One per rank process; a single one with the engine ``thread`` or none.
+        children: Peak memory of child processes, in bytes, as observed from the supervising process.
+        seconds: Wall time, including start-up.
+    """
+
+    DERIVED: ClassVar = ("peaks",)
+
+    size: int
+    recordings: tuple[Recording, ...]
+    children: int = 0
+    seconds: float = 0.0
+
+    def peak(self, resource: str, figure: Figure) -> int:
+        """Return the peak above the start: of the highest rank for ``per_rank``, else the sum over all ranks.
+
+        The sum of resident memory includes the child processes. The ranks' peaks may not coincide.
+        """
+        peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
+        own = max(peaks) if figure == "per_rank" else sum(peaks)
+        return own + (self.children if resource == RESIDENT and figure != "per_rank" else 0)
+
+    @property
+    def peaks(self) -> dict[str, int]:
+        """The sum over all ranks of each resource's peak, as `peak` returns it."""
+        names = {name.partition("@")[0] for recording in self.recordings for name in recording.peaks}
+        return {name: self.peak(name, "total") for name in sorted(names)}
+
+    @property
+    def near_peak(self) -> int:
+        """Bytes above the start, slightly below the highest peak of a rank, at which to analyze that rank's memory."""
+        return round(_NEAR_PEAK_RATIO * self.peak(RESIDENT, "per_rank"))
+
+    def kind(self, resource: str) -> Kind:
+        """Return how the readings of a resource were obtained, which is the same in all ranks."""
+        return self.recordings[0].kind(resource)
+
+    def why_not(self, resource: str) -> str:
+        """Return why a resource has no peak, or an empty string if it has one."""
+        for recording in self.recordings:
+            if not peaks_of(recording, resource):
+                return recording.unavailable.get(resource, NOT_READ)
+        return ""
+
+
+def peaks_of(recording: Recording, resource: str) -> tuple[int, ...]:
+    """Return the peaks of a resource in one process: several if the ranks are threads, each with its own gauge."""
+    return tuple(peak for name, peak in recording.peaks.items() if name.partition("@")[0] == resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """All points of one test.
+
+    Attributes:
+        axis: The argument of the test that takes the size.
+        engine: The engine that started the worlds; may be empty.
+        points: The points in ascending order of size.
+    """
+
+    axis: str
+    engine: Engine
+    points: tuple[Point, ...]
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(point.size for point in self.points)
+
+    def peaks(self, resource: str, figure: Figure) -> tuple[int, ...]:
+        return tuple(point.peak(resource, figure) for point in self.points)
+
+    def most_informative_point(self, quick: float) -> Point:
+        """Return the point at which to analyze the composition of memory, of those that took at most `quick` seconds.
+
+        At least half of its peak comes from the size, if that of any does. Larger sizes are not used, because the
+        analysis makes a run about four times as long.
+        """
+        found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
+        twice = 2 * self.points[0].peak(RESIDENT, "total")
+        return next((point for point in found if point.peak(RESIDENT, "total") >= twice), found[-1])
+
+    def is_exact(self, resource: str) -> bool:
+        """Return whether the peaks are exact at every size.
+
+        Only that of resident memory may not be: from the kernel's coarser high-water mark, or with child processes.
+        """
+        if resource != RESIDENT:
+            return True
+        read = (EXACT in recording.environment for point in self.points for recording in point.recordings)
+        return all(read) and not any(point.children for point in self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The scaling law of the peak of one resource.
+
+    Attributes:
+        order: ``O(1)``, ``O(log n)``, ``O(n)``, or ``O(n^0.50)`` with the exponent.
+        exponent: The exponent of the best fit; 0 means logarithmic, None means ``O(1)``.
+        exponents: The interval that contains the exponent in about 95 % of cases; None for ``O(1)``.
+        slope: Growth per unit of the axis, in the unit of the resource.
+        slopes: The interval that contains the slope in at least 95 % of cases, if all peaks are equally uncertain.
+        growth: The difference between the peaks at the largest and the smallest size.
+        resolution: Growth up to this counts as constant: the requested resolution or the largest fall between sizes,
+            whichever is larger.
+        settles: For ``O(1)`` that grew at first: the size from which on the peak stays constant.
+    """
+
+    order: str
+    exponent: float | None
+    exponents: tuple[float, float] | None
+    slope: float
+    slopes: tuple[float, float]
+    growth: int
+    resolution: int
+    settles: int | None = None

@@ -53,9 +53,8 @@ class Resource:
         buffers_only: Only buffers of arrays and tensors count, no Python objects.
         ends_by_itself: A unit may end by itself with a delay, so the plugin waits for that.
         in_phases: It can be read at any moment, so the amount added by each phase of an iteration is reported.
-        paced: Too expensive to read after every iteration (`runner.readings`), so judged over many iterations.
-        instrument: What reads it, as ``module:name`` of a class or function in `probes`; empty if `runner.readings`
-            reads it otherwise.
+        paced: Too expensive to read after every iteration, so judged over many iterations.
+        instrument: What reads it, as ``module:name`` of a class or function in `probes`; empty if it is read otherwise.
     """
 
     name: str

@@ -16,9 +16,8 @@ import pytest
 
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model import describe_error
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.resources import DEVICE_MEMORY
-from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.runner.repetition import Repetition
 

@@ -19,8 +19,7 @@ import pytest
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, interrupted
 from pytest_leakcheck.model.decoding import decode
-from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.verdict import WORST_FIRST
+from pytest_leakcheck.model.finding import WORST_FIRST, Finding
 from pytest_leakcheck.plugin.inert import LeakError
 from pytest_leakcheck.plugin.stash import ARGUMENTS, KNOWN, PLAN, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions

@@ -15,9 +15,8 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from pytest_leakcheck.config.sampling import Forecast, format_duration
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.units import format_count
-from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.plugin.collection import Sampling, find_debugger, is_asked
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.transient_line import SessionProgress, TransientLine, format_growth, progress_line

@@ -23,8 +23,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, does_not_repeat
 from pytest_leakcheck.judge.exhaustion import exhausted_by
 from pytest_leakcheck.model import describe_error
-from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.verdict import RED
+from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.plugin import replay
 from pytest_leakcheck.plugin.device_snapshot import DeviceSnapshot
 from pytest_leakcheck.plugin.item_reports import apply, attach, report_findings

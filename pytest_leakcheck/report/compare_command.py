@@ -12,10 +12,9 @@ from typing import Any, Final
 from pytest_leakcheck.baseline.known_leaks import KnownLeak, KnownLeaks, Observed, baseline_of, find_fixed
 from pytest_leakcheck.model import WRONG_USE
 from pytest_leakcheck.model.culprit import short_id
-from pytest_leakcheck.model.finding import Finding, format_tests
+from pytest_leakcheck.model.finding import RED, Finding, format_tests
 from pytest_leakcheck.model.resources import find_resource, known
 from pytest_leakcheck.model.units import format_rate
-from pytest_leakcheck.model.verdict import RED
 from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.report.json_file import Report, ReportError, read
 

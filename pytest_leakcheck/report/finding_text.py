@@ -9,11 +9,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Finding, Verdict
+from pytest_leakcheck.model.recording import Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
-from pytest_leakcheck.model.scaling_points import Point, Scaled, peaks_of
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.glyphs import LEVELS, Row, printable, shorten, sparkline, truncate, under, with_kind
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from pytest_leakcheck.model.culprit import short_id
-from pytest_leakcheck.model.finding import Finding, format_tests
+from pytest_leakcheck.model.finding import WORST_FIRST, Finding, format_tests
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
-from pytest_leakcheck.model.verdict import WORST_FIRST
 from pytest_leakcheck.report.finding_text import WIDTH, floors_text, green_lines, headline, uncounted
 from pytest_leakcheck.report.glyphs import shorten
 

@@ -56,9 +56,9 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
 from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import middle
 from pytest_leakcheck.model.culprit import Culprit, Held, Site
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import BLOCKS, RESIDENT, RESOURCES, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.probes.processes import TREE

@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 from pytest_leakcheck.attribution.live_handles import Identities, new_handles, take_identities
 from pytest_leakcheck.judge.growth import is_steady
 from pytest_leakcheck.judge.judge_series import Hint
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, find_resource
 from pytest_leakcheck.model.units import format_amount
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import (
     BoundedOwners,

@@ -11,9 +11,9 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result, miscounted, missing_verdicts, origin_unknown
 from pytest_leakcheck.judge.judge_series import judge_once
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import RESIDENT
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.resource_judge import describe_children

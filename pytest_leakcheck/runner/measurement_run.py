@@ -12,9 +12,9 @@ from pathlib import Path
 from pytest_leakcheck.config.budget import Ceiling
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line, over_ceiling, ran_out
+from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import Exhausts, find_resource
 from pytest_leakcheck.model.units import format_amount
-from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.device import Vram

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.readings import Samples
 

@@ -15,9 +15,9 @@ from math import ceil
 from typing import Final
 
 from pytest_leakcheck.judge.growth import State, growth
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX, RESIDENT, Kind, find_resource
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments

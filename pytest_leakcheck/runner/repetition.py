@@ -28,9 +28,9 @@ from pytest_leakcheck.judge.conclude_finding import (
 from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.judge.screening import ITERATIONS, MIDDLE, SECOND_LOOK, deserve_second_look, find_risen, screen
 from pytest_leakcheck.model.culprit import Culprit, Held
+from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.resources import HEAP, OBJECTS, RESIDENT, find_resource
-from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors

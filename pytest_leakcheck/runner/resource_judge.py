@@ -16,6 +16,7 @@ from pytest_leakcheck.judge.conclude_finding import miscounted, not_counted, ori
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
+from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import (
     BLOCKS,
     CHILDREN,
@@ -26,7 +27,6 @@ from pytest_leakcheck.model.resources import (
     exhausting,
     find_resource,
 )
-from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.readings import Samples
 from pytest_leakcheck.runner.sampler import Sampler

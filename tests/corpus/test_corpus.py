@@ -16,8 +16,8 @@ import pytest
 from cases.case import KINDS
 from cases.catalog import ARMS, CATALOG
 from projects import UNNAMED, Outcome, Project
+from pytest_leakcheck.model.finding import RED
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.model.verdict import RED
 from sessions import REVERSED, by_arm, run_arms, write_arms
 from verdict_rows import CULPRIT, by_parameter, compare, is_made_here, read, reduce
 

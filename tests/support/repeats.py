@@ -10,7 +10,7 @@ from typing import Any
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
-from pytest_leakcheck.model.verdict import Verdict
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.runner.repetition import Repetition
 
 Work = Callable[[], object]

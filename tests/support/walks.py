@@ -10,8 +10,8 @@ from pytest_leakcheck.config.plan import ADAPTIVE, Effort
 from pytest_leakcheck.config.settings import RUN
 from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.judge.judge_series import Context, judge
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.verdict import Verdict
 
 
 def walk(

@@ -107,14 +107,14 @@ def test_a_planted_violation_is_found() -> None:
     planted["model.units"] += "\ndef late():\n    from pytest_leakcheck.judge.growth import growth\n"
     planted["judge.growth"] += "\nif TYPE_CHECKING:\n    from pytest_leakcheck.runner import repetition\n"
     planted["judge.slope"] += "\nfrom pytest_leakcheck.probes import clock\n"
-    planted["model.verdict"] += "\nimport pytest\n"
+    planted["model.culprit"] += "\nimport pytest\n"
     planted["watch.history"] += "\nfrom pytest_leakcheck.plugin.stash import PLAN\n"
     planted["runner.repetition"] += "\nfrom _pytest.runner import runtestprotocol\n"
     assert violations(planted) == [
         "judge.growth imports runner.repetition",
         "judge.slope imports probes.clock",
+        "model.culprit imports pytest",
         "model.units imports judge.growth",
-        "model.verdict imports pytest",
         "runner.repetition imports _pytest",
         "watch.history imports plugin.stash",
     ]

@@ -22,8 +22,8 @@ import pytest
 
 from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.model.decoding import encode
+from pytest_leakcheck.model.recording import Sizing
 from pytest_leakcheck.model.resources import RESIDENT
-from pytest_leakcheck.model.scaling_points import Sizing
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
 from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_lines

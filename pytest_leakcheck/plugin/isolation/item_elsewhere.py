@@ -23,9 +23,8 @@ from pytest_leakcheck.judge.conclude_finding import (
     process_lost,
     unavailable,
 )
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording, Stopped
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.plugin import replay
 from pytest_leakcheck.plugin.isolation.engines import WORLDS, Subprocess
 from pytest_leakcheck.plugin.isolation.lost_process import Loss, explain_loss

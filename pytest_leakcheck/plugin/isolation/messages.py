@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
-from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.scaling_points import Sizing
+from pytest_leakcheck.model.recording import Recording, Sizing
 from pytest_leakcheck.runner.processes import supervisor
 
 

@@ -11,8 +11,7 @@ from typing import Final
 
 import pytest
 
-from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.scaling_points import EXACT, Sizing
+from pytest_leakcheck.model.recording import EXACT, Recording, Sizing
 from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages
 from pytest_leakcheck.plugin.stash import METER

@@ -23,11 +23,9 @@ from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude_siz
 from pytest_leakcheck.judge.judge_scaling import judge_peak, judge_points
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.finding import RED, Finding, Verdict
+from pytest_leakcheck.model.recording import NOT_READ, Point, Recording, Scaled, Sizing
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
-from pytest_leakcheck.model.scaling_points import NOT_READ, Point, Scaled, Sizing
-from pytest_leakcheck.model.verdict import RED, Verdict
 from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.isolation.engines import WORLD_GROUP, Subprocess
 from pytest_leakcheck.plugin.isolation.item_elsewhere import ItemElsewhere

@@ -11,10 +11,9 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.finding import Cause, Causes, Finding, key_of_cause
+from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Causes, Colour, Finding, Verdict, key_of_cause
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, known
 from pytest_leakcheck.model.units import format_count, format_rate
-from pytest_leakcheck.model.verdict import WORST_FIRST, Colour, Verdict
 from pytest_leakcheck.report.finding_text import consequence, floor_text, green_lines, groups_of, headline, per
 from pytest_leakcheck.report.glyphs import Row, in_quotes
 from pytest_leakcheck.report.html.view_model import XY, Card, Cell, Chart, Curve, Entry, Page, Part, Section, Tone

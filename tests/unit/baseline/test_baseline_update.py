@@ -19,9 +19,8 @@ from pytest_leakcheck.baseline.known_leaks import (
     update,
 )
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.verdict import Verdict
 
 Floors: TypeAlias = dict[str, Mapping[str, float | None]]
 

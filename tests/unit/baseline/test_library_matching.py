@@ -11,9 +11,8 @@ from pytest_leakcheck.baseline import library_leaks
 from pytest_leakcheck.baseline.library_leaks import LibraryLeak, find_library_leak, fits, parse_lines
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, library_lines
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.verdict import Verdict
 
 TEST = Site("/project/tests/test_it.py", 9, "test_reads", "read()")
 OPEN = Site("/venv/lib/python3.12/site-packages/lib/files.py", 70, "File.open", "_open()")

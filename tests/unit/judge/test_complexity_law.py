@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_leakcheck.judge.complexity_law import fit_law, standstill
-from pytest_leakcheck.model.scaling_points import Law
+from pytest_leakcheck.model.recording import Law
 
 KIB, MIB = 2**10, 2**20
 SIZES = (8, 16, 32, 64, 128, 256)

@@ -9,9 +9,8 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.model.finding import Seen
+from pytest_leakcheck.model.finding import Seen, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
-from pytest_leakcheck.model.verdict import Verdict
 
 AUTO = ("leak", "over_budget", "unclosed")
 IN_CI = (*AUTO, "inconclusive")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pytest_leakcheck.config.scaling_marker import check_axis, parse_bound
 from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, judge_points
 from pytest_leakcheck.model import InputError
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.verdict import Verdict
 
 KIB, MIB = 2**10, 2**20
 SIZES = (8, 16, 32, 64, 128, 256)

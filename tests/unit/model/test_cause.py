@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where
 from pytest_leakcheck.model.decoding import encode
-from pytest_leakcheck.model.finding import Causes, Finding
+from pytest_leakcheck.model.finding import Causes, Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.verdict import Verdict
 
 SITE = Site("/x/site-packages/library.py", 3, "add_row")
 OWNER = Owner("library.ROWS", "module library", (), "", 1.0)

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from pytest_leakcheck.model.decoding import decode, encode
-from pytest_leakcheck.model.recording import Phase, Recording, Series
-from pytest_leakcheck.model.scaling_points import EXACT, NOT_READ, Figure, Point, Scaled, Sizing
+from pytest_leakcheck.model.recording import EXACT, NOT_READ, Figure, Phase, Point, Recording, Scaled, Series, Sizing
 
 MIB = 1 << 20
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Colour, Finding, Outcome, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
-from pytest_leakcheck.model.verdict import Colour, Outcome, Verdict
 from pytest_leakcheck.report.html.findings_page import card_of_finding, page_of_report, rerun_command, since
 from pytest_leakcheck.report.json_file import Report, Session
 

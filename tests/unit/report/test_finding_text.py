@@ -13,9 +13,8 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.judge.judge_series import Context, judge
 from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Collector, Recording, Series
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, floor_text, headline, styled_lines
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)

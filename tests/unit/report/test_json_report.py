@@ -11,9 +11,8 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
-from pytest_leakcheck.model.finding import Causes, Finding
+from pytest_leakcheck.model.finding import Causes, Finding, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.json_file import (
     FirstLine,
     LastLine,

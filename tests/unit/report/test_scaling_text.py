@@ -9,11 +9,9 @@ from pytest_leakcheck.config.scaling_marker import parse_bound
 from pytest_leakcheck.judge.conclude_finding import Policy, conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
-from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.model.recording import Phase, Recording
+from pytest_leakcheck.model.finding import Finding, Verdict
+from pytest_leakcheck.model.recording import EXACT, Engine, Phase, Point, Recording, Scaled
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.scaling_points import EXACT, Engine, Point, Scaled
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.finding_text import block, headline
 from pytest_leakcheck.report.terminal_summary import Tally, summary_lines
 

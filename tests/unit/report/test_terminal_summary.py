@@ -6,9 +6,8 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.report.terminal_summary import Tally, summary_lines
 
 

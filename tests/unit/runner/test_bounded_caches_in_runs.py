@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.model.verdict import RED, Verdict
+from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.runner.bounded_caches import RefillingCaches
 from repeats import Work, repeat
 

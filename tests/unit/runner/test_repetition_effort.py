@@ -23,8 +23,8 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import ADAPTIVE
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import find_resource
-from pytest_leakcheck.model.verdict import Verdict
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner.environment import describe_environment
 from repeats import descriptors, open_null, repeat, verdict_on
