@@ -52,46 +52,29 @@ def decode(kind: type[T], data: object, path: str = "") -> T:
 
 
 def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return per kind of type
+    origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
         return data
-    shape, args, scalar = _classify(kind)
-    if shape is object:
+    if is_dataclass(kind):
         return _decode_object(kind, _check_type(dict, data, path, "object"), path)
-    if shape is NoneType:
-        return None if data is None else _decode(args[0], data, path)
-    if shape is Literal:
+    if NoneType in args:
+        (inner,) = (one for one in args if one is not NoneType)
+        return None if data is None else _decode(inner, data, path)
+    if origin is Literal:
         return data if data in args else _check_type((), data, path, " or ".join(map(repr, args)))
-    if shape is None:
-        return _check_type((int, float) if kind is float else kind, data, path, kind.__name__)
-    if shape is dict:
+    if origin in (Mapping, dict):
         _check_type(dict, data, path, "object")
-        if scalar and set(map(type, data.values())) <= {scalar}:
-            return dict(data)
         return {key: _decode(args[1], one, _join_path(path, key)) for key, one in data.items()}
+    if origin is not tuple:
+        return _check_type((int, float) if kind is float else kind, data, path, kind.__name__)
     length = None if args[-1] is ... else len(args)
     if not isinstance(data, (list, tuple)) or (length is not None and len(data) != length):
         _check_type((), data, path, "list" if length is None else f"list of {length}")
-    if scalar and set(map(type, data)) <= {scalar}:
+    if set(args) <= {int, ...} and set(map(type, data)) == {int}:
         # A fast path, because a series has hundreds of readings.
         return tuple(data)
     parts = zip(repeat(args[0], len(data)) if length is None else args, data, strict=True)
     return tuple(_decode(one, part, f"{path}[{at}]") for at, (one, part) in enumerate(parts))
-
-
-@cache
-def _classify(kind: Any) -> tuple[Any, tuple[Any, ...], Any]:
-    """Return the shape of an annotation, the types of its parts, and the scalar type that all parts share, or None.
-
-    The shape is `object` for a dataclass, `NoneType` for an optional, None for a scalar; else `Literal`, `dict` or `tuple`.
-    """
-    origin, args = get_origin(kind), get_args(kind)
-    shape = dict if origin is Mapping else origin
-    if is_dataclass(kind):
-        return object, (), None
-    if NoneType in args:
-        return NoneType, tuple(one for one in args if one is not NoneType), None
-    parts = set(args[1:] if shape is dict else args) - {...}
-    return shape, args, parts.pop() if len(parts) == 1 and parts <= {int, float, str} else None
 
 
 def _decode_object(kind: Any, data: Mapping[str, Any], path: str) -> Any:
