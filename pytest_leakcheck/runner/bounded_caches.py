@@ -26,6 +26,7 @@ from pytest_leakcheck.attribution.object_inspection import (
 )
 from pytest_leakcheck.model.resources import OBJECTS, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
+from pytest_leakcheck.runner.sampler import Sampler
 
 # If several caches together hold the growth, they count as full only if those that are full hold at least this share.
 _MIN_FULL_SHARE: Final = 0.5
@@ -86,16 +87,6 @@ class _Seen:
 
 
 _seen: _Seen | None = None
-# Of the current measurement, if it has come to record them.
-_current: BoundedOwners | None = None
-
-
-def keep_owners() -> None:
-    """Keep the bounded owners of this measurement for the next one; call it before the harness unfreezes objects."""
-    global _current  # noqa: PLW0603 - as `_seen`
-    if _current is not None:
-        _current.close()
-        _current = None
 
 
 def _candidates() -> Sequence[Any]:
@@ -151,8 +142,6 @@ class BoundedOwners:
     """
 
     def __init__(self) -> None:
-        global _current  # noqa: PLW0603 - as `_seen`
-        _current = self
         self._start: list[_OwnerAtStart] = []
         self._frozen = gc.get_freeze_count()
         # Strong references, as they do not support weak ones. They are small, and go once nothing else refers to them.
@@ -175,7 +164,7 @@ class BoundedOwners:
         self._add(gc.get_objects(), new)
         return known != (len(self._start), len(self._views))
 
-    def close(self) -> None:
+    def keep(self) -> None:
         """Keep the owners for the next measurement."""
         global _seen  # noqa: PLW0603 - what is known of the process outlives a measurement
         self._add(gc.get_objects())
@@ -367,17 +356,35 @@ def _measure_overhead(owner: Any, resource: Resource, gained: int) -> float:
     return gained if resource.made_of == "blocks" else 0
 
 
-class RefillingCaches:
+class EmptiedCaches:
     """The caches of `re` and `linecache`, which can be emptied and refill; entries from the start explain no growth."""
 
     def __init__(self) -> None:
         self._start = frozenset(_hash_entries())
+        self._explained: set[str] = set()
+        self._emptied_at = -1
+        self._entries = 0
+
+    def explain(self, sampler: Sampler, name: str) -> bool:
+        """Return whether most of the growth of memory is in these caches, by emptying them once per iteration."""
+        if find_resource(name).scarce:
+            return False
+        if name not in self._explained:
+            if self._emptied_at != sampler.samples.n:
+                self._emptied_at = sampler.samples.n
+                self._entries = self.empty()
+            # A few entries do not explain many rises. If the counter falls nevertheless, the cause is another one, such
+            # as an arena of the interpreter's allocator that became free: 1 MiB of mapped memory at once.
+            enough = 2 * self._entries >= sampler.samples.rises(name)
+            if not enough or not 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0:
+                return False
+            # Record the explanation, because the fall cannot be seen again: it is attributed to the harness, so the
+            # series continues as if the entries still existed.
+            self._explained.add(name)
+        return True
 
     def empty(self) -> int:
-        """Remove the entries added since the start, and return their number.
-
-        Call it only if there is growth to explain: afterwards the program must fill the caches again.
-        """
+        """Remove the entries added since the start, and return their number."""
         new = [
             (cache, key) for at, cache in _list_caches() for key in list(cache) if hash((at, key)) not in self._start
         ]

@@ -86,34 +86,34 @@ _TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class CauseSearch:
-    """The search for the cause of a red verdict.
+    """The search for the cause of a red verdict; `culprit` is None until `end`.
 
-    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. For memory and
-    objects, `kinds` has the kinds of objects that were created during the search and still exist. `recurred` is False if
-    the resource hardly grew in the iterations of the search, although enough of them ran to show it.
+    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `recurred` is
+    False for a leak that hardly grew in the iterations of the search, although enough of them ran to show it.
     """
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        verdict: Verdict,
-        plain_seconds: float,
-        deadline: float,
-        innocent: frozenset[int] = frozenset(),
-    ) -> None:
-        """Prepare the search, which begins no iteration after `deadline`, by ``clock.monotonic``.
-
-        `innocent` has the ``id()`` of each object that may grow as well, but does not explain the verdict.
-        """
+    def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
+        """Prepare the search, which begins no iteration after `deadline`, by ``clock.monotonic``."""
+        # The search needs iterations that run to their end.
+        run.ceiling.lift()
+        if red.outcome == "unclosed" and red.traits.handles == "fds":
+            # The collector has closed these descriptors already. Only the next iteration shows what they point to.
+            sampler.instruments.watch.name_released(True)
+        self._start, self._at_red = start, take_identities()
+        folder = sampler.instruments.folders.get(red.resource)
+        self._entries = group(folder.kinds()) if folder is not None else ()
         self._sampler = sampler
-        self._innocent = innocent
-        self._verdict = verdict
-        self._resource = verdict.traits
-        self._schedule = Schedule(plain_seconds, deadline, self._collect, _reader_of(sampler, verdict.resource))
-        self._culprit = Culprit(verdict.resource)
+        # Objects that may grow as well, but do not explain the verdict.
+        self._innocent = run.innocent.innocent_owners()
+        self._verdict = red
+        self._resource = red.traits
+        plain_seconds = sampler.settling.seconds_per_iteration()
+        self._schedule = Schedule(plain_seconds, deadline, self._collect, _reader_of(sampler, red.resource))
+        self.culprit: Culprit | None = None
+        self._found = Culprit(red.resource)
         self._made = Made()
         self._kept = Made()
-        self.kinds: tuple[Held, ...] = ()
+        self._kinds: tuple[Held, ...] = ()
         self.recurred = True
         self._pool = ""
         self._why: dict[str, str] = {}
@@ -135,9 +135,11 @@ class CauseSearch:
         failed = f"the search for the cause failed, please report this: {type(error).__name__}: {error}"
         self._why |= dict.fromkeys(("site", "owner"), failed)
 
-    def end(self, held: Sequence[Held]) -> Culprit:
-        """Release everything and return what was found; `held` are new handles or objects that still exist."""
-        found = self._culprit
+    def end(self) -> None:
+        """Release everything, and note in `culprit` what was found."""
+        if self.culprit is not None:
+            return
+        held, found = self.held().get(self._verdict.resource, ()), self._found
         ended_early = inspect.getgeneratorstate(self._steps) != inspect.GEN_CLOSED
         try:
             self._steps.close()
@@ -151,7 +153,17 @@ class CauseSearch:
         otherwise = "the iterations ended during the search" if ended_early else "no time was left to search for it"
         unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
         found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
-        return replace(found, hint=self._pool or hint_for(found, held))
+        self.culprit = replace(found, hint=self._pool or hint_for(found, held))
+
+    def held(self) -> Mapping[str, tuple[Held, ...]]:
+        """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
+
+        If the verdict is about memory or objects, list for it what was created during the search and still exists.
+        """
+        held = survivors_of(self._sampler, self._verdict, self._start, self._at_red)
+        if found := self._kinds or self._entries:
+            held[self._verdict.resource] = found
+        return held
 
     def _collect(self) -> None:
         # As at the end of each measured iteration: if the program has switched the collector off, garbage stays.
@@ -189,7 +201,7 @@ class CauseSearch:
             median = format_rate(max(0.0, middle(self._schedule.rises)), self._resource.unit).partition("/")[0]
             reason = f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
             self._why = dict.fromkeys(("site", "owner"), reason)
-            self.recurred = False
+            self.recurred = self._verdict.outcome != "leak"
             return
         self._made = made
         self._why["site"] = made.why
@@ -285,9 +297,9 @@ class CauseSearch:
             )
             self._pool = self._describe_pool(holders)
             if self._resource.in_python:
-                self.kinds = self._retained_kinds(came, holders, growing, before.more)
+                self._kinds = self._retained_kinds(came, holders, growing, before.more)
             elif self._resource.exhausts == "device":
-                self.kinds = tensor_kinds(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
+                self._kinds = tensor_kinds(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
             if not holders.owners and not self._sampler.instruments.watch.enabled:
                 self._name_garbage(came, sought.identities, self._schedule.used)
         finally:
@@ -300,7 +312,7 @@ class CauseSearch:
             self._why["owner"] = "the interpreter holds each thread until it ends" if is_thread else holders.reason
             return
         others = holders.owners[1:] if holders.joint else ()
-        self._culprit = replace(self._culprit, owner=holders.owners[0], others=others)
+        self._found = replace(self._found, owner=holders.owners[0], others=others)
         if MOST - self._schedule.used < _KEEPER_ITERATIONS:
             return
         if not holders.objects and holders.owners[0].name == "atexit":
@@ -362,7 +374,7 @@ class CauseSearch:
 
     def _find_keeper(self, entries: Callable[[], int]) -> Generator[None, None, None]:
         """Find the line that stores what is retained in its owner; another line may create it."""
-        gained = (self._culprit.owner.gained if self._culprit.owner else 0.0) or 1.0
+        gained = (self._found.owner.gained if self._found.owner else 0.0) or 1.0
         kept = yield from charge(entries, gained, gained, self._schedule, few=OF_EXACT)
         kept = yield from find_line(kept, entries, gained, self._schedule)
         if kept.path and kept.line != self._made.line and not is_wait(kept.path):
@@ -391,10 +403,10 @@ class CauseSearch:
         elif made_of == "memory":
             retained = largest_in(garbage, _MIN_FREQUENT_RATIO * expected)
         else:
-            self._culprit = replace(self._culprit, cycle=name_cycles(garbage, expected))
+            self._found = replace(self._found, cycle=name_cycles(garbage, expected))
             return
         if retained:
-            self._culprit = replace(self._culprit, cycle=name_cycles(garbage, expected, retained))
+            self._found = replace(self._found, cycle=name_cycles(garbage, expected, retained))
 
 
 def _reader_of(sampler: Sampler, resource: str) -> Callable[[], int]:
@@ -411,50 +423,6 @@ def _own_identities() -> Iterator[int]:
     yield from (id(getattr(re, name, None)) for name in ("_cache", "_cache2"))
     # `threading._active` contains every running thread, and keeps none alive.
     yield id(getattr(threading, "_active", None))
-
-
-class Diagnosis:
-    """The search for the cause of a red verdict, with what survived; `culprit` is None until `end`.
-
-    `recurred` is False if the red verdict is a leak that did not recur in the search.
-    """
-
-    def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
-        """Prepare a search that begins no iteration after `deadline` (``clock.monotonic``)."""
-        self._sampler, self.red, self._start = sampler, red, start
-        self.culprit: Culprit | None = None
-        # The search needs iterations that run to their end.
-        run.ceiling.lift()
-        if red.outcome == "unclosed" and red.traits.handles == "fds":
-            # The collector has closed these descriptors already. Only the next iteration shows what they point to.
-            sampler.instruments.watch.name_released(True)
-        self._at_red = take_identities()
-        folder = sampler.instruments.folders.get(red.resource)
-        self._entries = group(folder.kinds()) if folder is not None else ()
-        innocent = run.innocent.innocent_owners()
-        self._search = CauseSearch(sampler, red, sampler.settling.seconds_per_iteration(), deadline, innocent)
-
-    def iteration_done(self) -> bool:
-        """Return whether another iteration is wanted. Call it before the first one and after each."""
-        return self._search.iteration_done()
-
-    @property
-    def recurred(self) -> bool:
-        return self._search.recurred or self.red.outcome != "leak"
-
-    def end(self) -> None:
-        if self.culprit is None:
-            self.culprit = self._search.end(self.held().get(self.red.resource, ()))
-
-    def held(self) -> Mapping[str, tuple[Held, ...]]:
-        """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
-
-        If the verdict is about memory or objects, list for it what was created during the search and still exists.
-        """
-        held = survivors_of(self._sampler, self.red, self._start, self._at_red)
-        if found := self._search.kinds or self._entries:
-            held[self.red.resource] = found
-        return held
 
 
 def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:

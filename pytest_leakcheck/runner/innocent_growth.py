@@ -19,13 +19,7 @@ from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.processes import thread_ids
-from pytest_leakcheck.runner.bounded_caches import (
-    BoundedOwners,
-    Filling,
-    RefillingCaches,
-    new_views,
-    tracers_of_coverage,
-)
+from pytest_leakcheck.runner.bounded_caches import BoundedOwners, EmptiedCaches, Filling, new_views, tracers_of_coverage
 from pytest_leakcheck.runner.sampler import Sampler
 
 # A restart discards all readings and begins a new series. The most restarts because a cache has become full, and
@@ -79,7 +73,7 @@ class InnocentGrowth:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
         self._quiet_heap = quiet_heap
         self._owners = BoundedOwners()
-        self._refilling = _EmptiedCaches()
+        self._emptied = EmptiedCaches()
         self._tracers = tracers_of_coverage()
 
     def start(self, identities: Identities) -> None:
@@ -101,6 +95,10 @@ class InnocentGrowth:
         yield self._look_for_late_ends
         yield self._look_for_frozen_garbage
         yield self._look_in_background
+
+    def keep_owners(self) -> None:
+        """Keep what is known of caches for the next measurement; call it before the harness unfreezes objects."""
+        self._owners.keep()
 
     def innocent_owners(self) -> frozenset[int]:
         """Return the ``id()`` of caches that may grow as well, but do not hold the leak."""
@@ -131,7 +129,9 @@ class InnocentGrowth:
 
     def _look_at_emptied_caches(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """A cache that can be emptied is still filling."""
-        return self._refilling.look(sampler, suspicion.resource)
+        if not self._emptied.explain(sampler, suspicion.resource):
+            return None
+        return Hint("bounded cache still filling: one of the standard library that empties on request (re, linecache)")
 
     def _look_at_tracers(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """coverage.py keeps a tracer for each thread."""
@@ -244,34 +244,6 @@ class InnocentGrowth:
         seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, wanted))
         self._rested += seconds
         return seconds
-
-
-class _EmptiedCaches:
-    """Caches that can be emptied on suspicion, at most once per iteration, to see how far a counter falls."""
-
-    def __init__(self) -> None:
-        self._caches = RefillingCaches()
-        self._explained: set[str] = set()
-        self._emptied_at = -1
-        self._entries = 0
-
-    def look(self, sampler: Sampler, name: str) -> Hint | None:
-        """Explain growth of memory by the caches that can be emptied, if most of it is in them."""
-        if find_resource(name).scarce:
-            return None
-        if name not in self._explained:
-            if self._emptied_at != sampler.samples.n:
-                self._emptied_at = sampler.samples.n
-                self._entries = self._caches.empty()
-            # A few entries do not explain many rises. If the counter falls nevertheless, the cause is another one, such
-            # as an arena of the interpreter's allocator that became free: 1 MiB of mapped memory at once.
-            enough = 2 * self._entries >= sampler.samples.rises(name)
-            if not enough or not 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0:
-                return None
-            # Record the explanation, because the fall cannot be seen again: it is attributed to the harness, so the
-            # series continues as if the entries still existed.
-            self._explained.add(name)
-        return Hint("bounded cache still filling: one of the standard library that empties on request (re, linecache)")
 
 
 def _temporary_directories() -> list[str]:

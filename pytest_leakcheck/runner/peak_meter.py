@@ -11,6 +11,7 @@ import threading
 import tracemalloc
 from array import array
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -23,12 +24,10 @@ from pytest_leakcheck.model.culprit import Culprit, Site
 from pytest_leakcheck.model.recording import Phase, Series
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.base import Instrument, Unavailable
-from pytest_leakcheck.probes.catalog import CATALOG, open_instruments
-from pytest_leakcheck.probes.device import Vram
-from pytest_leakcheck.probes.folders import watched_folders
+from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.memory import PeakRss
-from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
+from pytest_leakcheck.probes.processes import TREE
+from pytest_leakcheck.runner.readings import Instruments
 
 # Seconds that the tracer assumes as the duration of an untraced run. Its events (calls and returns) may cost four times
 # this before those of deep calls are left out.
@@ -53,15 +52,17 @@ class Meter:
     def __init__(self, wanted: Iterable[str], naming: int = 0, rest: float = _REST_FACTOR) -> None:
         """Open the instruments; inspect the composition of memory once it has risen by `naming` bytes (0: never)."""
         names = set(wanted)
-        self.unavailable: dict[str, str] = {}
-        self._reads: dict[str, Callable[[], int]] = {}
-        self._closing: list[Callable[[], None]] = []
         self._gauges: dict[str, Callable[[], int]] = {}
         self._phases: dict[str, Phase] = {}
+        self._instruments = Instruments(names - {RESIDENT}, {})
+        self.unavailable = {name: str(why) for name, why in self._instruments.missing.items()}
+        self._device = self._instruments.device
+        self._reads: dict[str, Callable[[], int]] = {
+            name: partial(self._read_tree, at) for at, name in enumerate(TREE) if name in names
+        }
+        self._reads |= {probe.resource: probe.read for probe in self._instruments.probes}
+        self._reads |= {name: folder.read for name, folder in self._instruments.folders.items()}
         self._rss = self._open_rss() if RESIDENT in names else None
-        self._open_tree(names)
-        self._open_instruments(names)
-        self._open_folders(names)
         self._composition = Composition(RESIDENT, naming) if naming else None
         self._paths: dict[str, tuple[Site, ...]] = {}
         self._peaks = dict.fromkeys([*self._reads, *([RESIDENT] if self._rss else [])], 0)
@@ -81,6 +82,9 @@ class Meter:
         """The source of device figures; empty if there is no device."""
         return self._device.name if self._device is not None else ""
 
+    def _read_tree(self, at: int) -> int:
+        return self._instruments.tree.read()[at]
+
     def _open_rss(self) -> PeakRss | None:
         mark = PeakRss()
         try:
@@ -88,37 +92,7 @@ class Meter:
         except Unavailable as error:
             self.unavailable[RESIDENT] = str(error)
             return None
-        self._closing.append(mark.close)
         return mark
-
-    def _open_tree(self, names: set[str]) -> None:
-        if names.isdisjoint(TREE):
-            return
-        tree: Tree = process_tree()
-        tree.open()
-        self._closing.append(tree.close)
-        reads = [lambda at=at: tree.read()[at] for at in range(len(TREE))]
-        self._reads |= {name: read for name, read in zip(TREE, reads, strict=True) if name in names}
-
-    def _open_instruments(self, names: set[str]) -> None:
-        instruments: list[Instrument]
-        instruments, missing = open_instruments((names & CATALOG.keys()) - {RESIDENT})
-        self.unavailable |= {name: str(why) for name, why in missing.items()}
-        for instrument in instruments:
-            self._reads[instrument.resource] = instrument.read
-            self._closing.append(instrument.close)
-        self._device = next((one for one in instruments if isinstance(one, Vram)), None)
-
-    def _open_folders(self, names: set[str]) -> None:
-        for folder in watched_folders():
-            if folder.resource in names:
-                try:
-                    folder.open()
-                except Unavailable as error:
-                    self.unavailable[folder.resource] = str(error)
-                else:
-                    self._reads[folder.resource] = folder.read
-                    self._closing.append(folder.close)
 
     def begin(self) -> None:
         gc.collect()
@@ -159,8 +133,8 @@ class Meter:
         )
         if self._rss is not None:
             series += (Series(RESIDENT, (self._rss_start, self._rss.reset())),)
-        for close in self._closing:
-            close()
+            self._rss.close()
+        self._instruments.close()
         return series, dict(self._peaks), tuple(self._phases.values())
 
     def _discard_peaks(self, *names: str, why: str) -> None:

@@ -2,7 +2,7 @@
 
 The caller reports the end of each iteration; `Repetition` answers whether it wants another. The pytest protocol,
 ``steps()`` and `measure` all use it, so tests, loops and scripts are judged in the same way. After the
-warm-up, `Measuring` reads the counters; after a red (failing) verdict, `Diagnosis` searches for the cause.
+warm-up, `Measuring` reads the counters; after a red (failing) verdict, `CauseSearch` finds the cause.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import read_limits
-from pytest_leakcheck.runner.bounded_caches import KnownCaches, keep_owners
+from pytest_leakcheck.runner.bounded_caches import KnownCaches
 from pytest_leakcheck.runner.environment import Origin, describe_environment
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
@@ -43,7 +43,7 @@ from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain
 from pytest_leakcheck.runner.sampler import Sampler
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.runner.diagnosis import Diagnosis
+    from pytest_leakcheck.runner.diagnosis import CauseSearch
 
 # Share of ``max_time`` that the diagnosis of a red verdict may always take, even if the test has used up its time.
 _DIAGNOSIS_SHARE: Final = 0.2
@@ -142,7 +142,6 @@ class Repetition:
         verdicts = without_ceiling(verdicts, run.ceiling.missing)
         recording = self._recording(sampler, stopped)
         result = Result(plan, recording, verdicts, measuring.held(), measuring.culprit)
-        keep_owners()
         sampler.close()
         run.sampler = None
         return result
@@ -219,7 +218,7 @@ class Measuring:
         self._caches = caches
         # The leak that was withdrawn because it did not recur.
         self._ended: Verdict | None = None
-        self._search: Diagnosis | None = None
+        self._search: CauseSearch | None = None
 
     def start(self) -> bool:
         """Read the start level, discard earlier readings, and return whether an iteration is wanted."""
@@ -252,7 +251,7 @@ class Measuring:
         run, sampler = self._run, self._sampler
         sampler.read(sampler.samples.n + 1 >= self._next_look)
         if self._caches is None:
-            collect_earlier_garbage(sampler)
+            sampler.collect_earlier_garbage()
         run.phases.begin()
         run.clock.iteration_done()
         reported = run.progress.report(sampler.samples, run.plan.budgets, run.verdicts)
@@ -287,9 +286,11 @@ class Measuring:
         return survivors_of(self._sampler, red, self._identities, take_identities())
 
     def end(self) -> None:
-        """End the search. No further iteration follows, even if one was wanted."""
+        """End the search, before the instruments are closed. No iteration follows, even if one was wanted."""
         if self._search is not None:
             self._search.end()
+        if self._caches is None:
+            self._run.innocent.keep_owners()
 
     def _is_enough(self) -> bool:
         # In a separate frame: a number that is alive when the harness's own work is read would be part of it.
@@ -338,7 +339,7 @@ class Measuring:
         self._run.innocent.start(self._identities)
         if watch.enabled:
             watch.refreeze()
-            self._sampler.replaced.note()
+            self._sampler.note_frozen()
 
     def _judge_all(self, *, final: bool) -> bool:
         """Judge what has enough readings or has grown since its ``ok``; return whether to continue measuring."""
@@ -379,45 +380,33 @@ class Measuring:
         if red is None or not self.diagnoses:
             return False
         # Imported only here: it is a third of the package, and most tests are green.
-        from pytest_leakcheck.runner.diagnosis import Diagnosis
+        from pytest_leakcheck.runner.diagnosis import CauseSearch
 
         run.progress.report(self._sampler.samples, run.plan.budgets, run.verdicts, "naming")
         # A test that has used all of its time gets a little more.
         deadline = max(run.clock.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
-        self._search = Diagnosis(run, self._sampler, red, self._identities, deadline)
+        self._search = CauseSearch(run, self._sampler, red, self._identities, deadline)
         return self._continue_search(self._search)
 
-    def _continue_search(self, search: Diagnosis) -> bool:
+    def _continue_search(self, search: CauseSearch) -> bool:
         if search.iteration_done():
             return True
         if not search.recurred and self._may_withdraw():
-            return self._withdraw(search.red)
+            return self._withdraw()
         search.end()
         return False
 
     def _may_withdraw(self) -> bool:
         return self._ended is None and not self._run.ceiling.in_force
 
-    def _withdraw(self, red: Verdict) -> bool:
+    def _withdraw(self) -> bool:
         """Judge again, once, in place of a leak that did not recur in the search: it has ended, or depends on time."""
         run = self._run
-        self._search, self._ended = None, red
+        self._search, self._ended = None, run.red
         run.clock.resume()
-        if run.clock.out_of_time:
-            run.verdicts[red.resource] = did_not_recur(red)
+        if run.red is not None and run.clock.out_of_time:
+            run.verdicts[run.red.resource] = did_not_recur(run.red)
             return False
         run.verdicts.clear()
         self._sampler.refreeze()
         return self.start()
-
-
-def collect_earlier_garbage(sampler: Sampler) -> None:
-    """Collect the garbage of earlier tests once a counter rises steadily, if that was not done before objects were frozen.
-
-    Frozen garbage can explain only growth, so a test without growth is spared the walk over all objects. Call it after
-    each row, because little that the test itself has turned into garbage since the start may be part of it.
-    """
-    watch = sampler.instruments.watch
-    if watch.owes_walk and watch.enabled and sampler.samples.rises_steadily():
-        watch.thaw()
-        sampler.refreeze()

@@ -19,42 +19,6 @@ from pytest_leakcheck.runner.readings import CollectionPace, Instruments, Pace, 
 from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
 
 
-class _FrozenGarbage:
-    """What thawing has found since the last row, by resource: the garbage exists only until the first of them asks."""
-
-    def __init__(self) -> None:
-        self.found: Counter[str] = Counter()
-        self._row = 0
-
-    def add(self, row: int, resource: str, amount: int) -> None:
-        """Add what was found after a row; what was found after an earlier one counts no more."""
-        if row != self._row:
-            self._row = row
-            self.found.clear()
-        self.found[resource] += amount
-
-
-class _ReplacedObjects:
-    """Objects that pytest makes in each iteration: frozen amid a series, they no longer count; their successors do."""
-
-    def __init__(self) -> None:
-        # In an array, because an int object would be a block that the harness allocates. 0 if there is nothing to take.
-        self._frozen = array("q", (0,))
-
-    @property
-    def is_due(self) -> bool:
-        return self._frozen[0] > 0
-
-    def note(self) -> None:
-        """Count the frozen objects, just after they were frozen."""
-        self._frozen[0] = gc.get_freeze_count()
-
-    def take(self) -> int:
-        """Return how many of them are gone, once the next iteration has ended."""
-        before, self._frozen[0] = self._frozen[0], 0
-        return before - gc.get_freeze_count()
-
-
 class Sampler:
     """Reads the counters of one process, a row at a time; if `patient`, it waits after each for what will end soon."""
 
@@ -87,8 +51,12 @@ class Sampler:
             self.instruments.close()
             raise
         self._collection = CollectionPace(self.instruments.watch)
-        self._garbage = _FrozenGarbage()
-        self.replaced = _ReplacedObjects()
+        # The garbage that thawing has found after row `_thawed_at`, by resource. It exists only until the first asks.
+        self._garbage: Counter[str] = Counter()
+        self._thawed_at = 0
+        # The number of frozen objects, or 0. Those that pytest makes in each iteration, and that were frozen amid a
+        # series, no longer count when they are gone; their successors do. In an array, as above.
+        self._frozen = array("q", (0,))
         self.settling = Settling(self.samples, self.instruments, self._read_one, self._read_collected)
 
     def _make_columns(self, allowed: Mapping[str, float]) -> None:
@@ -134,7 +102,7 @@ class Sampler:
         for released in self.samples.released.values():
             released[:] = self.samples.new_column()
         self.samples.n = self.settling.joins_in_vain = 0
-        self._garbage = _FrozenGarbage()
+        self._garbage.clear()
         # A collection also untracks tuples and dicts that hold only atomic values, one nesting level at a time. This
         # must be complete before the start level is read.
         for _ in range(ROUNDS):
@@ -163,8 +131,9 @@ class Sampler:
                 self.start(self._seconds[0])
             return
         row = self.samples.n + 1
-        if self.replaced.is_due and OBJECTS in self._own:
-            self._own[OBJECTS][0] += self.replaced.take()
+        if self._frozen[0] and OBJECTS in self._own:
+            self._own[OBJECTS][0] += self._frozen[0] - gc.get_freeze_count()
+            self._frozen[0] = 0
         self._read_into(row, whole)
         self.samples.n = row
         if self.patient:
@@ -180,13 +149,14 @@ class Sampler:
         if not self.instruments.watch.enabled:
             return 0
         found = self.instruments.watch.thaw()
+        if self._thawed_at != self.samples.n:
+            self._thawed_at = self.samples.n
+            self._garbage.clear()
         for name in {resource, *self._own}:
             # Unfrozen objects cannot be told from the program's other ones, so the collected garbage is counted.
             objects = find_resource(name).made_of == "objects"
-            self._garbage.add(
-                self.samples.n, name, found if objects else self.samples.level(name) - self._read_one(name)
-            )
-        return self._garbage.found[resource]
+            self._garbage[name] += found if objects else self.samples.level(name) - self._read_one(name)
+        return self._garbage[resource]
 
     def refreeze(self) -> None:
         """Freeze again, and let the series continue: collected garbage counts as memory as if it still existed."""
@@ -194,7 +164,22 @@ class Sampler:
         for name, value in zip(TREE, self.instruments.tree.read(), strict=True):
             self.samples.columns[name][self.samples.n] = value
         self.subtract_own_work()
-        self.replaced.note()
+        self.note_frozen()
+
+    def note_frozen(self) -> None:
+        """Count the frozen objects, just after they were frozen: the next row tells how many of them are replaced."""
+        self._frozen[0] = gc.get_freeze_count()
+
+    def collect_earlier_garbage(self) -> None:
+        """Collect the garbage of earlier tests once a counter rises steadily, if that was not done before the freeze.
+
+        Frozen garbage can explain only growth, so a test without growth is spared the walk over all objects. Call it
+        after each row, because little that the test itself has turned into garbage since the start may be part of it.
+        """
+        watch = self.instruments.watch
+        if watch.owes_walk and watch.enabled and self.samples.rises_steadily():
+            watch.thaw()
+            self.refreeze()
 
     def stay_thawed(self) -> None:
         """Reset the harness's part, because nothing is frozen any more; the caller must restart the series."""

@@ -97,12 +97,12 @@ def test_if_the_search_had_no_time_it_allows_more(project: Project) -> None:
         """
         from pytest_leakcheck.runner import diagnosis
 
-        class Late(diagnosis.Diagnosis):
+        class Late(diagnosis.CauseSearch):
             def __init__(self, *arguments, **named):
                 *others, _deadline = arguments
                 super().__init__(*others, 0.0, **named)
 
-        diagnosis.Diagnosis = Late
+        diagnosis.CauseSearch = Late
         """,
     )
     project.write("test_it.py", TEST)

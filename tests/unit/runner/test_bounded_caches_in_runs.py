@@ -13,7 +13,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.finding import RED, Verdict
-from pytest_leakcheck.runner.bounded_caches import RefillingCaches
+from pytest_leakcheck.runner.bounded_caches import EmptiedCaches
 from repeats import Work, repeat
 
 pytestmark = [
@@ -83,12 +83,12 @@ def test_mapped_memory_that_falls_as_few_entries_are_emptied_explains_no_leak(mo
     """With two patterns an arena of the interpreter's allocator may go: 1 MiB, more than the leak has come to by then."""
     arena: list[mmap.mmap] = []
 
-    def empty(_caches: RefillingCaches) -> int:
+    def empty(_caches: EmptiedCaches) -> int:
         while arena:
             arena.pop().close()
         return 2
 
-    monkeypatch.setattr(RefillingCaches, "empty", empty)
+    monkeypatch.setattr(EmptiedCaches, "empty", empty)
     kept: list[mmap.mmap] = []
 
     def work() -> None:

@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import pytest
 
-from pytest_leakcheck.runner.repetition import collect_earlier_garbage
 from pytest_leakcheck.runner.sampler import Sampler
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
@@ -59,12 +58,12 @@ def test_garbage_of_earlier_tests_is_collected_once_a_counter_rises_steadily() -
             # Now and then, as what fills or empties a cache.
             kept += [] if number % 4 else [[]]
             sampler.read()
-            collect_earlier_garbage(sampler)
+            sampler.collect_earlier_garbage()
         assert released() is not None
         for _ in range(8):
             kept.append([])
             sampler.read()
-            collect_earlier_garbage(sampler)
+            sampler.collect_earlier_garbage()
         assert released() is None
         readings = sampler.samples.series("object").readings[12:]
         assert [after - before for before, after in pairwise(readings)] == [1] * 8

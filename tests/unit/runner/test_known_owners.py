@@ -10,7 +10,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.probes import garbage_collector
-from pytest_leakcheck.runner.bounded_caches import BoundedOwners, keep_owners
+from pytest_leakcheck.runner.bounded_caches import BoundedOwners
 from repeats import verdict_on
 
 MANY = 2000
@@ -26,8 +26,7 @@ def test_the_next_measurement_knows_old_owners_and_finds_new_ones(promoted: bool
     """A new one among the old objects, of which there are too many to walk in each measurement, is found on suspicion."""
     old: deque[list[int]] = deque(maxlen=3 * MANY)
     old.append([])
-    BoundedOwners()
-    keep_owners()
+    BoundedOwners().keep()
     new: deque[list[int]] = deque(maxlen=2 * MANY)
     new.extend([[], []])
     if promoted:
