@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
@@ -66,6 +66,10 @@ def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
     return Verdict(resource, "unavailable", reason=why, peak=peak)
 
 
+def _undecided(budget: Budget, reason: str, advice: str = "", **figures: Any) -> Verdict:
+    return Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit, **figures)
+
+
 def missing_verdicts(plan: Plan, missing: Mapping[str, Exception]) -> tuple[Verdict, ...]:
     """Return an ``unavailable`` verdict for each explicit budget whose resource raised an error when it was opened."""
     return tuple(
@@ -86,11 +90,7 @@ def no_time_left(budgets: Iterable[Budget], effort: Effort, seconds: float, *, r
     reason = "no time was left after warm-up"
     if restarted:
         reason = "the series was restarted (late release, frozen garbage or full cache); no time was left after that"
-    advice = _advise_more_time(effort, seconds)
-    return tuple(
-        Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit)
-        for budget in budgets
-    )
+    return tuple(_undecided(budget, reason, _advise_more_time(effort, seconds)) for budget in budgets)
 
 
 def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
@@ -103,15 +103,9 @@ def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that passed at first and later failed, but not by a leak."""
-    first = plan.budgets[0]
-    return Verdict(
-        first.resource,
-        "inconclusive",
-        iterations=iteration - 1,
-        reason=f"not repeatable: iteration {iteration} ended with {ended_with}",
-        advice="make the test clean up after itself",
-        explicit=first.explicit,
-    )
+    reason = f"not repeatable: iteration {iteration} ended with {ended_with}"
+    advice = "make the test clean up after itself"
+    return _undecided(plan.budgets[0], reason, advice, iterations=iteration - 1)
 
 
 def did_not_recur(verdict: Verdict) -> Verdict:
@@ -129,10 +123,9 @@ def judged_again(verdict: Verdict, withdrawn: Verdict) -> Verdict:
     return did_not_recur(withdrawn) if verdict.outcome == "inconclusive" else verdict
 
 
-def measurement_failed(resource: str, reason: str, *, explicit: bool) -> Verdict:
+def measurement_failed(budget: Budget, reason: str) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that an error of the plugin kept from being measured."""
-    advice = "if the test does not replace or close what the plugin uses, please report this"
-    return Verdict(resource, "inconclusive", reason=reason, advice=advice, explicit=explicit)
+    return _undecided(budget, reason, "if the test does not replace or close what the plugin uses, please report this")
 
 
 def miscounted(verdict: Verdict, reason: str) -> Verdict:
@@ -169,15 +162,9 @@ def left_early(result: Result, step: int | None) -> Result:
     """Return the result of a loop that was left in this step, or never begun: ``inconclusive``, unless red already."""
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
-    first = result.plan.budgets[0]
-    verdict = Verdict(
-        first.resource,
-        "inconclusive",
-        reason="the loop was never begun" if step is None else f"left in step {step}, by break, return or an exception",
-        advice="let the loop run to its end: it ends as soon as the verdict is known",
-        explicit=first.explicit,
-    )
-    return replace(result, verdicts=(verdict,))
+    reason = "the loop was never begun" if step is None else f"left in step {step}, by break, return or an exception"
+    advice = "let the loop run to its end: it ends as soon as the verdict is known"
+    return replace(result, verdicts=(_undecided(result.plan.budgets[0], reason, advice),))
 
 
 def interrupted(result: Result) -> Result:
@@ -205,15 +192,8 @@ def _so_far(budget: Budget, result: Result) -> Verdict:
     series = result.recording.find(budget.resource)
     count = series.iterations if series is not None else 0
     level = series.readings[-1] - series.readings[0] if series is not None and count else 0
-    return Verdict(
-        budget.resource,
-        "inconclusive",
-        slope=level / max(1, count),
-        level=level,
-        iterations=max(0, count),
-        explicit=budget.explicit,
-        tolerated=True,
-    )
+    slope = level / max(1, count)
+    return _undecided(budget, "", slope=slope, level=level, iterations=max(0, count), tolerated=True)
 
 
 def sizes_interrupted(resources: Iterable[str], scaled: Scaled, size: int, sizes: int) -> list[Verdict]:
@@ -236,15 +216,8 @@ def sizes_interrupted(resources: Iterable[str], scaled: Scaled, size: int, sizes
 def process_interrupted(plan: Plan, iteration: int) -> Verdict:
     """Return the ``inconclusive`` verdict on a test that Ctrl-C ended in a separate process; its readings are lost."""
     where = f"in iteration {iteration}" if iteration else "before the first iteration"
-    first = plan.budgets[0]
-    return Verdict(
-        first.resource,
-        "inconclusive",
-        iterations=max(0, iteration - 1),
-        reason=f"interrupted {where} in a separate process, whose readings are lost; not judged",
-        explicit=first.explicit,
-        tolerated=True,
-    )
+    reason = f"interrupted {where} in a separate process, whose readings are lost; not judged"
+    return _undecided(plan.budgets[0], reason, iterations=max(0, iteration - 1), tolerated=True)
 
 
 def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Verdict:

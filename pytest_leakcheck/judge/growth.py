@@ -130,9 +130,9 @@ def growth(
     early, late = levelled[start : half + 1], levelled[half:]
     slope, earlier = _rate(late), _rate(early)
     steps = _find_envelope_steps(levelled, start, tail=0 if exact else max(1, len(late) // 4))
-    quiet = _count_quiet(n, start, steps)
+    quiet = n - (steps[-1] if steps else start)
     state: State = "undecided"
-    if _is_flat(levelled, start, steps, tolerance, exact=exact):
+    if _is_flat(levelled, start, steps, quiet, tolerance, exact=exact):
         state = "flat"
     elif n >= first_look and _persists(late, slope, earlier):
         look = sum(1 for at in looks(n) if at >= first_look)
@@ -202,10 +202,6 @@ def _find_envelope_steps(levelled: Sequence[float], start: int, tail: int) -> tu
     return tuple(start + i for i in range(1, len(envelope)) if envelope[i] > envelope[i - 1])
 
 
-def _count_quiet(n: int, start: int, steps: Sequence[int]) -> int:
-    return n - (steps[-1] if steps else start)
-
-
 def detect_sawtooth(readings: Sequence[int]) -> tuple[int, float] | None:
     """Return the usual rise and the mean fall of a counter that rises steadily and now and then falls by several rises.
 
@@ -219,9 +215,10 @@ def detect_sawtooth(readings: Sequence[int]) -> tuple[int, float] | None:
     return rise, sum(falls) / len(falls)
 
 
-def _is_flat(levelled: Sequence[float], start: int, steps: Sequence[int], tolerance: float, *, exact: bool) -> bool:
-    n = len(levelled) - 1
-    half, quiet = n // 2, _count_quiet(n, start, steps)
+def _is_flat(  # noqa: PLR0913 - what was found of the series so far
+    levelled: Sequence[float], start: int, steps: Sequence[int], quiet: int, tolerance: float, *, exact: bool
+) -> bool:
+    half = (len(levelled) - 1) // 2
     late = levelled[half:]
     middle = len(late) // 2
     first, last = late[:middle], late[middle:]

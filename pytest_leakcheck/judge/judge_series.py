@@ -321,7 +321,9 @@ def _is_kept_by_allocator(case: _Case) -> bool:
     """
     if not _is_unshown(case):
         return False
-    lasts = _keeps_its_rate(case) and case.level >= _MIN_LASTING_LEVELS * case.resource.resolution
+    slope, earlier = case.grown.slope, case.grown.earlier
+    keeps_rate = earlier > 0 and _LASTING_RATIO <= slope / earlier <= 1 / _LASTING_RATIO
+    lasts = keeps_rate and case.level >= _MIN_LASTING_LEVELS * case.resource.resolution
     return not lasts or case.n < case.horizon
 
 
@@ -329,11 +331,6 @@ def _is_unshown(case: _Case) -> bool:
     """Return whether this is resident memory whose growth the exact counters do not show."""
     unshown = case.context.exact_flat or case.context.in_child
     return case.resource.name == RESIDENT and (unshown or not case.budget.judges_all_growth)
-
-
-def _keeps_its_rate(case: _Case) -> bool:
-    slope, earlier = case.grown.slope, case.grown.earlier
-    return earlier > 0 and _LASTING_RATIO <= slope / earlier <= 1 / _LASTING_RATIO
 
 
 def _judge_extrapolation(case: _Case, over: int, level: int) -> Verdict:
@@ -358,15 +355,14 @@ def _check_level(case: _Case) -> Verdict | None:
         reason = f"{case.amount(case.level)} above the start, {case.amount(allowed)} allowed"
         advice = "set a level above the noise, or bound growth only"
         return case.say("inconclusive", f"{reason}; the noise of this run is {case.amount(case.noise)}", advice)
-    name, stays = case.series.resource, _format_level(case)
+    name, stays = (
+        case.series.resource,
+        str(case.level) if case.resource.unit == "count" else f'"{case.amount(case.level)}"',
+    )
     advice = f"if it is meant to stay: {name}_budget({stays}), or {name}_budget() to bound growth only"
     if case.grown.state != "flat":
         advice = "more iterations would show whether it continues: --leakcheck-iterations"
     return case.say("over_budget", f"{_describe_shape(case)}, {case.amount(allowed)} allowed", advice)
-
-
-def _format_level(case: _Case) -> str:
-    return str(case.level) if case.resource.unit == "count" else f'"{case.amount(case.level)}"'
 
 
 def _describe_shape(case: _Case) -> str:

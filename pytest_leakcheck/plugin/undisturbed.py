@@ -131,7 +131,7 @@ def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
     if not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):
         raise error
     budget = next((one for one in plan.budgets if one.explicit), plan.budgets[0])
-    verdict = measurement_failed(budget.resource, why_failed(error), explicit=budget.explicit)
+    verdict = measurement_failed(budget, why_failed(error))
     return Result(plan, Recording(plan.test, (), stopped="failed"), (verdict,), {})
 
 
