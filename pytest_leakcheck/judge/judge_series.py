@@ -388,7 +388,9 @@ def _check_settled(case: _Case) -> Verdict | None:
     awaits_all = case.context.effort.iterations and not case.context.final
     if awaits_all or case.n < min(case.profile.clean, case.context.effort.usual):
         return None
-    if case.grown.state != "flat" and not (case.context.final and _below_resolution(case)):
+    x = case.series.readings
+    below_resolution = case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
+    if case.grown.state != "flat" and not (case.context.final and below_resolution):
         return None
     if case.collected.state == "undecided" and any(case.series.released) and not case.context.final:
         return None
@@ -399,11 +401,6 @@ def _check_settled(case: _Case) -> Verdict | None:
             f"{case.amount(case.level)} above the start; up to {slack} over the level is attributed to the interpreter"
         )
     return case.say("ok", note, floor=_compute_floor(case))
-
-
-def _below_resolution(case: _Case) -> bool:
-    x = case.series.readings
-    return case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
 
 
 def _explain_undecided(case: _Case) -> Verdict | None:

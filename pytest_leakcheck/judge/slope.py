@@ -59,7 +59,9 @@ def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
     slopes = sorted((y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in combinations(points, 2) if x1 > x0)
     value = median(slopes)
     offset = median(y - value * x for x, y in points)
-    spread = _NORMAL_QUANTILE * math.sqrt(_kendall_variance(len(points)))
+    n = len(points)
+    # The variance of Kendall's S for n points without a trend.
+    spread = _NORMAL_QUANTILE * math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
     low = max(0, math.floor((len(slopes) - spread) / 2))
     high = min(len(slopes) - 1, math.ceil((len(slopes) + spread) / 2))
     walk = _STUDENT_QUANTILE * _walk_error(points, value)
@@ -77,11 +79,6 @@ def thin(xs: Sequence[float], ys: Sequence[float], blocks: int = _MAX_POINTS) ->
     if len(points) > 1 and len(xs) % size and 2 * (len(xs) % size) < size:
         points.pop()
     return [points[0], *(after for before, after in pairwise(points) if after[0] > before[0])] if points else []
-
-
-def _kendall_variance(n: int) -> float:
-    """Return the variance of Kendall's S for n points without a trend."""
-    return n * (n - 1) * (2 * n + 5) / 18
 
 
 def _walk_error(points: Sequence[tuple[float, float]], slope: float) -> float:

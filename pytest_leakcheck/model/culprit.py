@@ -108,7 +108,8 @@ def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     source = culprit.source if line == culprit.site and not _is_constructor(line.call) else ""
     if culprit.where is not None and _is_constructor(line.function):
         line, source = _leave_constructors(culprit.where.path, line), ""
-    module, called = _module_of(line.file), _CALL.search(source)
+    path, called = PurePath(line.file), _CALL.search(source)
+    module = path.parent.name if path.stem == "__init__" else path.stem
     name = called[1] if called else line.function.removesuffix(".__init__")
     return _identify(resource, (f"{module}:{line.function}", source), module, name)
 
@@ -123,11 +124,6 @@ def _leave_constructors(path: Sequence[Site], line: Site) -> Site:
     while at and _is_constructor(path[at].function) and not is_of_tests(path[at - 1].file):
         at -= 1
     return path[at]
-
-
-def _module_of(file: str) -> str:
-    path = PurePath(file)
-    return path.parent.name if path.stem == "__init__" else path.stem
 
 
 def short_id(finding: str) -> str:

@@ -16,14 +16,7 @@ from math import inf
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.heap.retained_size import count_exclusive, retained
-from pytest_leakcheck.attribution.object_inspection import (
-    LRU,
-    LRU_ENTRY_TYPE,
-    class_name,
-    is_shared,
-    size_of,
-    walk,
-)
+from pytest_leakcheck.attribution.object_inspection import LRU, LRU_ENTRY_TYPE, class_name, is_shared, size_of, walk
 from pytest_leakcheck.model.resources import OBJECTS, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.runner.sampler import Sampler
@@ -325,15 +318,13 @@ def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
     # The referents of the cache are its keys and results, from the least recently used on, and a few other objects.
     others = (table, type(owner), getattr(owner, "__wrapped__", None), getattr(owner, "__dict__", None))
     entries = [
-        one for one in gc.get_referents(owner) if not any(one is known for known in others) and not _is_link_type(one)
+        one
+        for one in gc.get_referents(owner)
+        if not any(one is known for known in others) and not (type(one) is type and class_name(one) == LRU_ENTRY_TYPE)
     ]
     # A key and a result per entry come first.
     entries = entries[: 2 * filled]
     return entries[-round(len(entries) * gained / filled) :]
-
-
-def _is_link_type(one: object) -> bool:
-    return type(one) is type and class_name(one) == LRU_ENTRY_TYPE
 
 
 def find_entry_table(cache: Any) -> dict[Any, Any] | None:

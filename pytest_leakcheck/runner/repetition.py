@@ -17,14 +17,8 @@ from pytest_leakcheck.attribution.live_handles import take_identities
 from pytest_leakcheck.attribution.tracing.traced_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.conclude_finding import (
-    Result,
-    did_not_recur,
-    judged_again,
-    missing_verdicts,
-    no_time_left,
-    without_ceiling,
-)
+from pytest_leakcheck.judge import conclude_finding
+from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.judge.screening import ITERATIONS, MIDDLE, SECOND_LOOK, deserve_second_look, find_risen, screen
 from pytest_leakcheck.model.culprit import Culprit, Held
@@ -129,17 +123,19 @@ class Repetition:
         run, sampler, measuring = self._run, self._run.sampler, self._measuring
         plan = run.plan
         if sampler is None or measuring is None:
-            verdicts = without_ceiling(run.verdicts.values(), run.ceiling.missing)
+            verdicts = conclude_finding.without_ceiling(run.verdicts.values(), run.ceiling.missing)
             return Result(plan, self._recording(None, stopped or "time"), verdicts, {})
         n = sampler.samples.n
         if stopped is None and n == 0:
-            nothing = no_time_left(plan.budgets, plan.effort, run.clock.seconds, restarted=run.innocent.restarts > 0)
+            nothing = conclude_finding.no_time_left(
+                plan.budgets, plan.effort, run.clock.seconds, restarted=run.innocent.restarts > 0
+            )
             run.verdicts |= {verdict.resource: verdict for verdict in nothing}
         measuring.end()
         if stopped is None:
             stopped = "time" if run.clock.out_of_time else "iterations" if n >= plan.effort.most else "judged"
-        verdicts = (*run.verdicts.values(), *missing_verdicts(plan, sampler.instruments.missing))
-        verdicts = without_ceiling(verdicts, run.ceiling.missing)
+        verdicts = (*run.verdicts.values(), *conclude_finding.missing_verdicts(plan, sampler.instruments.missing))
+        verdicts = conclude_finding.without_ceiling(verdicts, run.ceiling.missing)
         recording = self._recording(sampler, stopped)
         result = Result(plan, recording, verdicts, measuring.held(), measuring.culprit)
         sampler.close()
@@ -362,17 +358,12 @@ class Measuring:
                 # shown) are based on all of them.
                 continue
             if self._ended is not None and self._ended.resource == name:
-                decision = judged_again(decision, self._ended)
+                decision = conclude_finding.judged_again(decision, self._ended)
             run.verdicts[name] = decision
             if decision.outcome in RED:
                 return False
-        return not final and not self._all_judged()
-
-    def _all_judged(self) -> bool:
-        run = self._run
-        return all(
-            one.resource in run.verdicts or not self._sampler.samples.has(one.resource) for one in run.plan.budgets
-        )
+        readable = (one.resource for one in run.plan.budgets if sampler.samples.has(one.resource))
+        return not final and any(name not in run.verdicts for name in readable)
 
     def _diagnose(self) -> bool:
         """Begin the search for the cause of a red verdict, if there is one and the search is wanted."""
@@ -405,7 +396,7 @@ class Measuring:
         self._search, self._ended = None, run.red
         run.clock.resume()
         if run.red is not None and run.clock.out_of_time:
-            run.verdicts[run.red.resource] = did_not_recur(run.red)
+            run.verdicts[run.red.resource] = conclude_finding.did_not_recur(run.red)
             return False
         run.verdicts.clear()
         self._sampler.refreeze()
