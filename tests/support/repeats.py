@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
@@ -14,6 +16,17 @@ from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.runner.repetition import Repetition
 
 Work = Callable[[], object]
+
+
+class Clock:
+    """Time that passes only as a test says: what the measuring and other processes take of it is not asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", lambda: self.now)
+
+    def take(self, seconds: float) -> None:
+        self.now += seconds
 
 
 def repeat(work: Work, *budgets: Budget, gauges: dict[str, Callable[[], int]] | None = None, **effort: Any) -> Result:

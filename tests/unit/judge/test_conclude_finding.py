@@ -8,7 +8,6 @@ from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeaks
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
-from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Seen, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
 
@@ -97,27 +96,6 @@ def test_budgets_and_their_reasons_travel_as_text() -> None:
     finding = conclude(result(Verdict("fd", "ok"), budgets=budgets), Policy(AUTO))
     assert finding.budgets == {"fd": "3", "heap": "no growth"}
     assert finding.reasons == {"fd": "one per camera"}
-
-
-def test_the_fingerprint_is_of_the_leak_and_not_of_the_machine() -> None:
-    leak = conclude(result(Verdict("fd", "leak", slope=1.0, iterations=17)), Policy(AUTO))
-    held = replace(leak, held={"fd": (Held("/home/ada/data/a.mp4", 17),)})
-    # Other figures, another count, another folder.
-    again = replace(
-        held, verdicts=(replace(leak.verdict, slope=1.01, level=40),), held={"fd": (Held("/builds/7/data/a.mp4", 3),)}
-    )
-    assert held.fingerprint == again.fingerprint
-    assert leak.fingerprint.endswith("-fd")
-    assert len(leak.fingerprint) == 9
-    others = {
-        held.fingerprint,
-        replace(leak, test="elsewhere/tests/test_loader.py::test_switch").fingerprint,
-        replace(leak, test="tests/test_loader.py::test_other").fingerprint,
-        replace(leak, verdicts=(replace(leak.verdict, resource="thread"),)).fingerprint,
-    }
-    assert len(others) == 4
-    # Growth and an exceeded level have one cause: which of them is seen first may vary.
-    assert replace(leak, verdicts=(replace(leak.verdict, outcome="over_budget"),)).fingerprint == leak.fingerprint
 
 
 def test_a_known_leak_hides_no_explicit_budget_that_is_red() -> None:

@@ -12,17 +12,9 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch
 from pytest_leakcheck.runner.readings import CollectionPace, Pace
-from repeats import verdict_on
+from repeats import Clock, verdict_on
 
 US = 1e-6
-
-
-class Clock:
-    """A clock that moves only when a test moves it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", lambda: self.now)
 
 
 def run(

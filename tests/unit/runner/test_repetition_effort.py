@@ -27,7 +27,7 @@ from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner.environment import describe_environment
-from repeats import descriptors, open_null, repeat, verdict_on
+from repeats import Clock, descriptors, open_null, repeat, verdict_on
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -51,17 +51,6 @@ def test_another_failure_or_one_without_growth_is_no_leak(grows: bool, number: i
 
         result = repeat(work, Budget("fd", 0))
     assert (result.verdicts, result.recording.stopped) == ((), "failed")
-
-
-class Clock:
-    """Time that only the work takes: what the measuring and other processes take of it is not asked here."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._now = 0.0
-        monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", lambda: self._now)
-
-    def take(self, seconds: float) -> None:
-        self._now += seconds
 
 
 def test_time_that_runs_out_ends_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
