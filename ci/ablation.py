@@ -45,7 +45,6 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "minimum time": (_RULES, "ResourceJudge._may_end_by_itself = lambda self, *_: False"),
     "releases in children": (_JUDGE, "judge_series._check_releases_elsewhere = lambda _case: None"),
-    "usual step": (_JUDGE, "judge_series.usual_step = lambda _readings, slope: slope"),
     "shown by exact counters": (
         "from pytest_leakcheck.runner import resource_judge",
         "resource_judge._follows = lambda _budget: False",

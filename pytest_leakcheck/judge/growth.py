@@ -68,12 +68,6 @@ _LOOK_RATIO: Final = 1.25
 _MIN_STEADY_RATIO: Final = 0.9
 # A series that keeps less than this share of its earlier rate slows down.
 _MIN_LASTING_RATIO: Final = 0.75
-# A series has a usual step if at least this share of the steps of its second half are the same, and the slope differs
-# from that step by a share between these. Below, the slope is as good: a counter that waits for the collector rises by
-# one more than it keeps, and falls now and then.
-_MIN_USUAL_RATIO: Final = 2 / 3
-_MIN_SLOPE_DIFFERENCE: Final = 0.01
-_MAX_SLOPE_DIFFERENCE: Final = 0.12
 # A sawtooth has at least this many falls: fewer may be chance.
 _MIN_FALLS: Final = 4
 
@@ -155,20 +149,6 @@ def is_steady(readings: Sequence[int]) -> bool:
     if sum(step > 0 for step in late) < _MIN_STEADY_RATIO * len(late) or not earlier:
         return False
     return middle(late) >= _MIN_STEADY_RATIO * middle(earlier)
-
-
-def usual_step(readings: Sequence[int], slope: float) -> float:
-    """Return the step of most iterations in the second half of a noise-free count, if near the slope; else the slope.
-
-    Some readings may hold a few blocks less, for example while a thread waits in another place, and the minima that the
-    slope is computed from come from those: with four less in every eighth reading or so, and twice for good, +1 per
-    iteration had a slope of 0.89 over 229 iterations.
-    """
-    late = readings[(len(readings) - 1) // 2 :]
-    steps = Counter(after - before for before, after in pairwise(late))
-    step, times = steps.most_common(1)[0]
-    differs = _MIN_SLOPE_DIFFERENCE * step < abs(slope - step) <= _MAX_SLOPE_DIFFERENCE * step
-    return float(step) if differs and times >= _MIN_USUAL_RATIO * steps.total() else slope
 
 
 def middle(steps: Sequence[int]) -> int:

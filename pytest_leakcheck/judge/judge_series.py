@@ -28,7 +28,6 @@ from pytest_leakcheck.judge.growth import (
     detection_floor,
     growth,
     is_steady,
-    usual_step,
 )
 from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.recording import Series
@@ -236,8 +235,6 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
     tolerance += explained * _EXPLAINED_MARGIN
     grown = growth(series.readings, tolerance, profile.leak, exact=resource.scarce)
     if grown.state == "growing":
-        if resource.unit == "count":
-            grown = replace(grown, slope=usual_step(series.readings, grown.slope))
         grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
     # The minimum of the last quarter, so that neither a spike nor readings before a last fall count.

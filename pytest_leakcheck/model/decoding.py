@@ -41,13 +41,13 @@ def encode(value: Any) -> Any:
     return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def decode(kind: type[T], data: object, path: str = "") -> T:
+def decode(kind: type[T], data: object) -> T:
     """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type, or raise `DecodeError`.
 
     `kind` is a dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings from texts, tuples
-    and optionals. `path` is that of the value within the whole document, for error messages.
+    and optionals.
     """
-    decoded: T = _decode(kind, data, path)
+    decoded: T = _decode(kind, data, "")
     return decoded
 
 

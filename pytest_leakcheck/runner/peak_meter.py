@@ -49,7 +49,7 @@ class Meter:
     `unavailable` says why a resource has no peak. If not `exact`, the peak of memory may be the kernel's mark.
     """
 
-    def __init__(self, wanted: Iterable[str], naming: int = 0, rest: float = _REST_FACTOR) -> None:
+    def __init__(self, wanted: Iterable[str], naming: int = 0) -> None:
         """Open the instruments; inspect the composition of memory once it has risen by `naming` bytes (0: never)."""
         names = set(wanted)
         self._gauges: dict[str, Callable[[], int]] = {}
@@ -74,7 +74,7 @@ class Meter:
         # Several threads may read at the same time. Under this lock, the lower reading of one does not overwrite a
         # higher one of another. The lock is never held during a reading, because a gauge may take the user's locks.
         self._peaks_lock = threading.RLock()
-        self._rest_factor, self._rest_until = rest, 0.0
+        self._rest_until = 0.0
         self.exact = True
 
     @property
@@ -221,7 +221,7 @@ class Meter:
             return
         began = clock.thread_time()
         self._inspect_composition(frame)
-        self._rest_until = clock.monotonic() + self._rest_factor * (clock.thread_time() - began)
+        self._rest_until = clock.monotonic() + _REST_FACTOR * (clock.thread_time() - began)
 
     def _read_all(self, frame: FrameType | None = None, called: Any = None) -> None:
         """Read all counters, raise their highest values, and keep the call path of each new peak."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.judge.growth import ALPHA, growth, looks, usual_step
+from pytest_leakcheck.judge.growth import ALPHA, growth, looks
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 
@@ -27,24 +27,6 @@ def test_fewer_than_five_readings_say_nothing() -> None:
 def test_a_line_grows_by_its_slope() -> None:
     found = growth(tuple(range(0, 54, 3)), exact=True)
     assert (found.state, found.slope, found.earlier) == ("growing", 3.0, 3.0)
-
-
-def test_the_usual_step_is_the_rate_of_a_count_if_the_slope_is_near_it() -> None:
-    # Measured of one block per iteration: four less at every eighth reading or so, and twice for good.
-    dips = tuple(i - 4 * (i % 8 == 4) - 4 * (i > 160) - 4 * (i > 180) for i in range(230))
-    assert growth(dips).slope < 0.93
-    assert usual_step(dips, growth(dips).slope) == 1.0
-    # Eleven are freed once.
-    once = tuple(i - 11 * (i > 200) for i in range(288))
-    assert growth(once).slope == pytest.approx(0.89, abs=0.005)
-    assert usual_step(once, growth(once).slope) == 1.0
-    # What happens again and again is a part of the rate.
-    repeated = tuple(i + 9 * (i // 20) for i in range(288))
-    assert usual_step(repeated, growth(repeated).slope) == growth(repeated).slope > 1.4
-    collected = tuple(1401 * i - 12 * (i // 12) for i in range(288))
-    assert usual_step(collected, growth(collected).slope) == growth(collected).slope
-    halved = tuple(i // 2 for i in range(288))
-    assert usual_step(halved, 0.5) == 0.5
 
 
 def test_a_line_is_not_called_before_the_first_look_that_may_call_it() -> None:

@@ -97,11 +97,6 @@ def test_a_filling_cache_is_never_a_leak_and_what_goes_on_is(resource: str, size
     assert (verdict.outcome, verdict.slope, verdict.iterations) == ("leak", 1000.0, 229)
 
 
-def test_what_is_freed_once_beside_a_leak_changes_no_rate_of_a_count() -> None:
-    verdict = walk(budget("block"), lambda i: i - 11 * (i > 130))
-    assert (verdict.outcome, verdict.slope) == ("leak", 1.0)
-
-
 def test_a_cache_that_grows_with_the_logarithm_is_never_a_leak() -> None:
     verdict = walk(budget("heap"), lambda i: int(100_000 * math.log1p(i)))
     assert verdict.outcome == "inconclusive"

@@ -61,8 +61,3 @@ def test_what_is_wrong_is_named_by_its_path(change: dict[str, Any], message: str
     with pytest.raises(DecodeError) as raised:
         decode(Whole, encode(WHOLE) | change)
     assert str(raised.value) == message
-
-
-def test_the_path_begins_where_the_caller_says() -> None:
-    with pytest.raises(DecodeError, match=r"^files\[2\]\.line: expected int, got nothing$"):
-        decode(Part, {}, "files[2]")

@@ -17,16 +17,15 @@ import pytest
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.memory import PeakRss
+from pytest_leakcheck.runner import peak_meter
 from pytest_leakcheck.runner.peak_meter import Meter
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 MIB = 1 << 20
 
 
-def peaks(
-    work: Callable[[Meter], object], *wanted: str, naming: int = 0, rest: float | None = None
-) -> tuple[dict[str, int], Meter]:
-    meter = Meter(wanted, naming) if rest is None else Meter(wanted, naming, rest)
+def peaks(work: Callable[[Meter], object], *wanted: str, naming: int = 0) -> tuple[dict[str, int], Meter]:
+    meter = Meter(wanted, naming)
     meter.begin()
     try:
         work(meter)
@@ -158,8 +157,8 @@ class Uploader:
         self.parts.append(bytes(range(256)) * 4096)
 
 
-def named(work: Callable[[], object], rest: float | None = None) -> Culprit:
-    _found, meter = peaks(lambda _meter: work(), "rss", naming=12 * MIB, rest=rest)
+def named(work: Callable[[], object]) -> Culprit:
+    _found, meter = peaks(lambda _meter: work(), "rss", naming=12 * MIB)
     (culprit,) = [one for one in meter.culprits() if one.resource == "rss"]
     assert not tracemalloc.is_tracing()
     return culprit
@@ -258,7 +257,7 @@ def test_a_line_with_less_than_half_is_named_with_its_share_and_not_as_the_cause
 
 
 @pytest.mark.laboratory
-def test_memory_that_rises_further_is_looked_into_again() -> None:
+def test_memory_that_rises_further_is_looked_into_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the first look, memory that was freed since is most of it; in the same function, it then rises to the peak."""
     import mmap
 
@@ -272,13 +271,14 @@ def test_memory_that_rises_further_is_looked_into_again() -> None:
             parts.append(bytes(range(256)) * 4096)  # noqa: PERF401 - the line that is sought
         memory.close()
 
-    culprit = named(work, rest=0.0)
+    monkeypatch.setattr(peak_meter, "_REST_FACTOR", 0.0)
+    culprit = named(work)
     assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
     assert culprit.share is not None
     assert culprit.share.size > 12 * MIB
 
 
-def test_memory_that_malloc_could_return_is_no_part_of_what_is_held() -> None:
+def test_memory_that_malloc_could_return_is_no_part_of_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that were freed below one that is still in use stay resident, and no line holds them."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
@@ -297,7 +297,8 @@ def test_memory_that_malloc_could_return_is_no_part_of_what_is_held() -> None:
         libc.free(last)
         len(parts)
 
-    culprit = named(work, rest=0.0)
+    monkeypatch.setattr(peak_meter, "_REST_FACTOR", 0.0)
+    culprit = named(work)
     assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
     assert culprit.share is not None
     assert culprit.share.size > 0.8 * culprit.share.total
