@@ -24,7 +24,9 @@ DAY = 24 * 3600.0
 
 
 @pytest.fixture
-def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def shared(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    # pytest's own folder must not be made in this one.
+    tmp_path_factory.getbasetemp()
     # Short, so that there is room.
     with tempfile.TemporaryDirectory(prefix="s-") as folder:
         monkeypatch.setattr("tempfile.tempdir", None)
