@@ -119,11 +119,6 @@ def _known_owners() -> tuple[Any, ...]:
     return tuple(owner for one in _seen.owners if (owner := one()) is not None) if _seen is not None else ()
 
 
-def known_lru_caches() -> tuple[Any, ...]:
-    """Return each ``functools.lru_cache`` with a bound that the last measurement knew and that still exists."""
-    return tuple(owner for owner in _known_owners() if type(owner) is LRU)
-
-
 class BoundedOwners:
     """The bounded owners of the process, and how full each was at the start.
 
@@ -438,7 +433,8 @@ class KnownCaches:
     """
 
     def __init__(self) -> None:
-        self._caches = [(weakref.ref(cache), cache.cache_info().misses) for cache in known_lru_caches()]
+        caches = [owner for owner in _known_owners() if type(owner) is LRU]
+        self._caches = [(weakref.ref(cache), cache.cache_info().misses) for cache in caches]
         # In an array, because an int object would be a block that the harness allocates in the series.
         self._noted = array("q", (0,))
 
