@@ -84,11 +84,6 @@ def test_noise_raises_the_floor_and_iterations_lower_it() -> None:
     assert floor_of([0] * 59, heap) < floor_of(noisy, heap) < floor_of(noisy[:59], heap)
 
 
-def test_a_counter_that_grows_by_pages_has_no_floor_of_bytes() -> None:
-    """A mapping of a byte is a page, so what comes to 2 KiB per iteration comes in every other one."""
-    assert floor_of([0] * 59, RESOURCES["mmap"]) > RESOURCES["mmap"].tolerance
-
-
 def outcome_at_random(source: random.Random, chance: float, iterations: int) -> str:
     """The outcome for descriptors that are kept at random: by default, or after a given number of iterations."""
     most = iterations or ADAPTIVE

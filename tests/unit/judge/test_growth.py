@@ -86,29 +86,10 @@ def test_noise_without_a_trend_is_called_growing_less_often_than_alpha() -> None
     assert ALPHA == 0.001
 
 
-def test_the_same_noise_with_a_trend_is_called_growing() -> None:
-    for seed in range(20):
-        source = random.Random(seed)
-        readings = [source.randrange(1000) + 300 * i for i in range(93)]
-        assert any(growth(readings[: at + 1]).state == "growing" for at in looks(92))
-
-
-@PROPERTY
-@given(st.lists(st.integers(-(10**9), 10**9), min_size=5, max_size=80), st.integers(-(10**9), 10**9), st.booleans())
-def test_only_differences_count(readings: list[int], constant: int, exact: bool) -> None:
-    assert growth(readings, exact=exact) == growth([value + constant for value in readings], exact=exact)
-
-
 @PROPERTY
 @given(st.lists(st.integers(0, 100), min_size=5, max_size=80), st.integers(2, 50))
 def test_the_state_does_not_depend_on_the_unit(readings: list[int], factor: int) -> None:
     assert growth(readings).state == growth([value * factor for value in readings]).state
-
-
-@PROPERTY
-@given(st.lists(st.integers(0, 10**6), min_size=5, max_size=80))
-def test_what_only_falls_never_grows(readings: list[int]) -> None:
-    assert growth(sorted(readings, reverse=True)).state != "growing"
 
 
 def test_something_large_that_is_freed_once_does_not_hide_a_leak() -> None:

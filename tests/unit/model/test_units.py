@@ -23,10 +23,6 @@ DECIMAL_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
         ("64KiB", 65536),
         (" 64 kib ", 65536),
         ("1.5 MiB", 3 * 2**19),
-        ("2 GiB", 2**31),
-        ("1 TiB", 2**40),
-        ("1 KB", 1000),
-        ("1 MB", 10**6),
         ("1.0005 KiB", 1024),
     ],
 )
@@ -140,14 +136,3 @@ def test_any_value_is_an_amount_of_at_least_0_or_an_amount_error(value: object, 
     except InputError:
         return
     assert 0 <= amount <= rate <= 2**63 - 1
-
-
-@PROPERTY
-@given(
-    st.text(st.characters(categories=["L", "P", "S"]), min_size=1).filter(
-        lambda text: text.lower() not in {unit.lower() for unit in (*UNITS, *DECIMAL_UNITS)}
-    )
-)
-def test_an_unknown_unit_is_an_error(unit: str) -> None:
-    with pytest.raises(InputError):
-        parse_amount(f"1 {unit}", "bytes")
