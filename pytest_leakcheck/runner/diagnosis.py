@@ -19,6 +19,7 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
+from traceback import walk_tb
 from typing import Final
 
 from pytest_leakcheck.attribution import live_handles
@@ -454,13 +455,11 @@ def failed_at(error: BaseException) -> Site | None:
     for file, line, function in _TRACEBACK_FRAME.findall(str(error)):
         qualified = function_at(file, int(line))
         from_text.append(Site(file, int(line), qualified if qualified.endswith(f".{function}") else function))
-    raised: list[Site] = []
-    for cause in causes(error):
-        trace = cause.__traceback__
-        while trace is not None:
-            code = trace.tb_frame.f_code
-            raised.append(Site(code.co_filename, trace.tb_lineno, code.co_qualname))
-            trace = trace.tb_next
+    raised = [
+        Site(frame.f_code.co_filename, line, frame.f_code.co_qualname)
+        for cause in causes(error)
+        for frame, line in walk_tb(cause.__traceback__)
+    ]
     for path in (from_text, raised):
         # Extension modules compiled from Python may carry a relative path of the machine that built them.
         own = [one for one in path if Path(one.file).is_absolute() and is_own(one.file) and not is_harness(one.file)]
