@@ -18,7 +18,7 @@ from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
 from pytest_leakcheck.model import resources
 from pytest_leakcheck.model.finding import RED, Verdict
-from pytest_leakcheck.model.resources import Resource, find_resource
+from pytest_leakcheck.model.resources import BLOCKS, CHILDREN, HEAP, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.readings import Samples
 from pytest_leakcheck.runner.sampler import Sampler
@@ -91,7 +91,7 @@ class ResourceJudge:
     def confirm(self, verdict: Verdict) -> Verdict:
         """Correct a verdict whose count the test has spoilt, or is not known to be its own, and add whose it is."""
         instruments, name = self._sampler.instruments, verdict.resource
-        if name == resources.RESIDENT and self._sampler.children:
+        if name == RESIDENT and self._sampler.children:
             return describe_children(verdict, self._sampler.samples)
         if (device := instruments.device_for(name)) is not None:
             return verdict.adding(device.describe_growth())
@@ -137,16 +137,10 @@ class ResourceJudge:
         samples, resource = self._sampler.samples, find_resource(name)
         if resource.scarce or resource.unit != "bytes" or not samples.has(name):
             return False
-        if samples.has(resources.BLOCKS) and samples.above_start(name) <= _MAX_BYTES_BESIDE_BLOCK * samples.above_start(
-            resources.BLOCKS
-        ):
+        if samples.has(BLOCKS) and samples.above_start(name) <= _MAX_BYTES_BESIDE_BLOCK * samples.above_start(BLOCKS):
             return True
         rises = samples.rises(name)
-        return any(
-            rises < _MIN_STEADY_RATIO * samples.rises(one)
-            for one in (resources.OBJECTS, resources.BLOCKS)
-            if samples.has(one)
-        )
+        return any(rises < _MIN_STEADY_RATIO * samples.rises(one) for one in (OBJECTS, BLOCKS) if samples.has(one))
 
     def retains_much(self) -> bool:
         """Return whether the test retains too much memory to continue only because its minimum time has not passed."""
@@ -217,15 +211,15 @@ class ResourceJudge:
         run, sampler, name = self._run, self._sampler, budget.resource
         resource = find_resource(name)
         limit = run.limits.get(name)
-        compared = name == resources.RESIDENT and budget.judges_all_growth and sampler.samples.has(resources.HEAP)
+        compared = name == RESIDENT and budget.judges_all_growth and sampler.samples.has(HEAP)
         elsewhere = resource.of_tree and sampler.children > 0
         return Context(
             final,
             # With children, the counter covers the process tree, but the limit applies to each process.
             headroom=None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name)),
             carried=self._carried.get(name, 0),
-            exact_flat=compared and self._growth_of(resources.HEAP).state == "flat",
-            in_child=name == resources.RESIDENT and bool(sampler.samples.grown_children()),
+            exact_flat=compared and self._growth_of(HEAP).state == "flat",
+            in_child=name == RESIDENT and bool(sampler.samples.grown_children()),
             elsewhere=elsewhere,
             quiet_heap=run.quiet_heap,
             # With the waits and collections of the harness, which take their share of the time.
@@ -237,9 +231,7 @@ class ResourceJudge:
         return growth(self._sampler.samples.series(name).readings, find_resource(name).tolerance)
 
     def _shown_by_exact_counters(self) -> float:
-        exact = {name: 1 for name in _MEMORY_BYTES if not find_resource(name).resolution} | {
-            resources.BLOCKS: _MAX_BLOCK_BYTES
-        }
+        exact = {name: 1 for name in _MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
         return sum(
             self._growth_of(name).slope * each for name, each in exact.items() if self._sampler.samples.has(name)
         )
@@ -250,9 +242,9 @@ def _follows(budget: Budget) -> bool:
     return bool(budget.traits.resolution) and not budget.explicit
 
 
-def _most_while_waiting(resource: Resource, left: float) -> float:
+def _most_while_waiting(resource: resources.Resource, left: float) -> float:
     """Return the level above which growth is judged at once, in the unit of the resource; `left` of its limit."""
-    if resource.name == resources.CHILDREN:
+    if resource.name == CHILDREN:
         return _MAX_WAITING_CHILDREN
     if resource.scarce:
         return _MAX_LIMIT_SHARE * left
