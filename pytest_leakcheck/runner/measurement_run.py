@@ -1,4 +1,4 @@
-"""Hold the state that all phases of a repetition share, its clock, and the limits of its ceiling."""
+"""Hold the state that the parts of a repetition share, its clock, and the limits of its ceiling."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Clock:
 
 
 class MeasurementRun:
-    """The state that the phases of one repetition share.
+    """The state that the parts of one repetition share.
 
     Attributes:
         gauges: The reading functions of the user's own counters; the caller may add some until the start level is read.
