@@ -23,6 +23,8 @@ from walks import budget, walk
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 OVER = budget("rss", "2 GiB", over=100_000)
+THERE = "2.9 GiB after 100,000 iterations at +30.0 KiB/iter"
+TWO_EACH = budget("fd", per_iteration=2)
 MORE = "iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 
@@ -57,13 +59,13 @@ def by_default(resource: str) -> Budget:
         (budget("fd", 3), lambda i: 11 + min(i, 4), "over_budget", "settles at +4, 3 allowed"),
         (budget("fd", 3), lambda i: 11 + i // 10, "leak", "+0.1/iter sustained over 287 iterations"),
         (budget("fd"), lambda i: i // 4, "leak", "+0.25/iter sustained over 92 iterations"),
-        (budget("fd", per_iteration=2), lambda i: 2 * i, "ok", "settles at +20"),
-        (budget("fd", per_iteration=2), lambda i: 3 * i, "leak", "+3.0/iter sustained over 17 iterations, +2.0/iter allowed"),
+        (TWO_EACH, lambda i: 2 * i, "ok", "settles at +20"),
+        (TWO_EACH, lambda i: 3 * i, "leak", "+3.0/iter sustained over 17 iterations, +2.0/iter allowed"),
         # What the growth comes to over a longer run.
-        (OVER, lambda i: 30 * KIB * i, "over_budget", "2.9 GiB after 100,000 iterations at +30.0 KiB/iter, 2.0 GiB allowed"),
-        (replace(OVER, level=3 * GIB), lambda i: 30 * KIB * i, "ok", "2.9 GiB after 100,000 iterations at +30.0 KiB/iter"),
+        (OVER, lambda i: 30 * KIB * i, "over_budget", f"{THERE}, 2.0 GiB allowed"),
+        (replace(OVER, level=3 * GIB), lambda i: 30 * KIB * i, "ok", THERE),
     ],
-)  # fmt: skip
+)
 def test_a_shape_has_one_verdict(held_to: Budget, reading: Callable[[int], int], outcome: str, reason: str) -> None:
     verdict = walk(held_to, reading)
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
