@@ -24,8 +24,7 @@ from pytest_leakcheck.plugin.inert import Leakcheck, check_steps
 from pytest_leakcheck.plugin.item_reports import apply, report_findings
 from pytest_leakcheck.plugin.stash import FINDINGS, KNOWN, NOT_ASKED, PLAN, PROCESS, REPEATING, SIZE, UNMEASURED
 from pytest_leakcheck.plugin.undisturbed import unmeasured
-from pytest_leakcheck.runner.measured_block import measure_block
-from pytest_leakcheck.runner.repetition import Repetition
+from pytest_leakcheck.runner.repetition import Repetition, measure_block
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -1,25 +1,28 @@
 """Measure and judge work that the caller repeats: take a `Plan`, return a `Recording` and verdicts.
 
 The caller reports the end of each iteration; `Repetition` answers whether it wants another. The pytest protocol,
-``steps()`` and `measure` all use it, so tests, loops and scripts are judged in the same way. After the
-warm-up, `Measuring` reads the counters; after a red (failing) verdict, `CauseSearch` finds the cause.
+``steps()`` and `measure` all use it, so tests, loops and scripts are judged in the same way. After the warm-up,
+`Measuring` reads the counters; after a red (failing) verdict, `CauseSearch` finds the cause. A block that runs once
+shows no trend: `measure_block` compares each rise with the allowed level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_leakcheck.attribution.live_handles import take_identities
+from pytest_leakcheck.attribution.live_handles import group, survivors, take_identities
 from pytest_leakcheck.attribution.tracing.traced_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge import conclude_finding
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.judge.growth import looks
+from pytest_leakcheck.judge.judge_series import judge_once
 from pytest_leakcheck.judge.screening import ITERATIONS, MIDDLE, SECOND_LOOK, deserve_second_look, find_risen, screen
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.finding import RED, Verdict
@@ -33,7 +36,7 @@ from pytest_leakcheck.runner.bounded_caches import KnownCaches
 from pytest_leakcheck.runner.environment import Origin, describe_environment
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
-from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain
+from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain, describe_children
 from pytest_leakcheck.runner.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -401,3 +404,58 @@ class Measuring:
         run.verdicts.clear()
         self._sampler.refreeze()
         return self.start()
+
+
+@contextmanager
+def measure_block(
+    name: str, budgets: tuple[Budget, ...], gauges: Mapping[str, Callable[[], int]]
+) -> Iterator[Callable[[], Result]]:
+    """Measure the body of a ``with`` statement, against budgets that each have a level.
+
+    Yields a function that returns the result once the body has ended. If the body raises, there is no result.
+    """
+    plan = Plan(name, budgets, Effort(iterations=1))
+    results: list[Result] = []
+    sampler = Sampler((budget.resource for budget in budgets), gauges, capacity=3)
+    try:
+        # Everything that this function allocates must exist before the start level is read.
+        before = take_identities()
+        finished = partial(results.__getitem__, 0)
+        sampler.start()
+        yield finished
+        sampler.read()
+        readable = [budget for budget in budgets if sampler.samples.has(budget.resource)]
+        over = [
+            budget.resource for budget in readable if sampler.samples.above_start(budget.resource) > (budget.level or 0)
+        ]
+        if over:
+            sampler.settling.settle()
+        for shared in sampler.instruments.folders.keys() & set(over):
+            sampler.settling.correct_folder(shared, set_aside=True)
+        verdicts = tuple(_judge_block(sampler, budget) for budget in readable)
+        red = any(verdict.outcome != "ok" for verdict in verdicts)
+        held = survivors(before, take_identities()) if red else {}
+        held |= {name: group(folder.kinds()) for name, folder in sampler.instruments.folders.items() if red}
+        recording = Recording(
+            test=name,
+            series=sampler.samples.all_series(),
+            collector="on" if sampler.instruments.watch.enabled else "off",
+            limits=read_limits(),
+            unavailable=sampler.instruments.reasons(),
+            environment=describe_environment(),
+        )
+        missing = conclude_finding.missing_verdicts(plan, sampler.instruments.missing)
+        results.append(Result(plan, recording, (*verdicts, *missing), held))
+    finally:
+        sampler.close()
+
+
+def _judge_block(sampler: Sampler, budget: Budget) -> Verdict:
+    verdict = judge_once(sampler.samples.series(budget.resource), budget)
+    if budget.resource == RESIDENT and sampler.children:
+        return describe_children(verdict, sampler.samples)
+    folder = sampler.instruments.folders.get(budget.resource)
+    if folder is not None and (aside := folder.aside):
+        verdict = conclude_finding.origin_unknown(verdict, aside, folder.path)
+    why = sampler.instruments.miscounted(verdict)
+    return conclude_finding.miscounted(verdict, why) if why else verdict

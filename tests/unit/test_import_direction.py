@@ -31,7 +31,7 @@ MOST_LINES = {
     "plugin": 4350,
     "probes": 2950,
     "report": 1950,
-    "runner": 4100,
+    "runner": 4050,
     "watch": 1100,
 }
 # A room that must not import another one, although that one is below it.

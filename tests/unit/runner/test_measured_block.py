@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.runner.measured_block import measure_block
+from pytest_leakcheck.runner.repetition import measure_block
 from pytest_leakcheck.runner.settling import Settling
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, default_budget
-from pytest_leakcheck.runner.measured_block import measure_block
+from pytest_leakcheck.runner.repetition import measure_block
 from pytest_leakcheck.runner.sampler import Sampler
 from repeats import repeat
 
