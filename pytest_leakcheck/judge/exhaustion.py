@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.model.finding import Verdict
+from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import Exhausts, exhausting, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
@@ -56,17 +56,8 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
     if len(x) < 2 or 2 * rises < series.iterations or x[-1] <= x[0]:
         return None
     slope = (x[-1] - x[0]) / series.iterations
-    rate = format_rate(slope, series.traits.unit)
-    return Verdict(
-        series.resource,
-        "leak",
-        slope,
-        x[-1] - x[0],
-        series.iterations,
-        reason=f"{rate} over {series.iterations} iterations, then {error}",
-        explicit=budget.explicit,
-        kind=series.kind,
-    )
+    reason = f"{format_rate(slope, series.traits.unit)} over {series.iterations} iterations, then {error}"
+    return _judge_so_far(series, budget, "leak", reason, slope=slope)
 
 
 def over_ceiling(name: str, size: int, series: Series | None, error: str) -> Verdict:
@@ -87,15 +78,21 @@ def over_ceiling(name: str, size: int, series: Series | None, error: str) -> Ver
 
 def device_lost(series: Series, budget: Budget, error: str) -> Verdict:
     """Judge the memory of a device that no longer responds; its readings then repeat the last that succeeded."""
+    reason = f"the device was lost by iteration {series.iterations}: {error}"
+    advice = "check the driver's log, and run the test again"
+    return _judge_so_far(series, budget, "inconclusive", reason, advice=advice)
+
+
+def _judge_so_far(series: Series, budget: Budget, outcome: Outcome, reason: str, **more: Any) -> Verdict:
     return Verdict(
         series.resource,
-        "inconclusive",
+        outcome,
         level=series.readings[-1] - series.readings[0],
         iterations=series.iterations,
-        reason=f"the device was lost by iteration {series.iterations}: {error}",
-        advice="check the driver's log, and run the test again",
+        reason=reason,
         explicit=budget.explicit,
         kind=series.kind,
+        **more,
     )
 
 

@@ -252,12 +252,8 @@ def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
     missing = point.why_not(budget.resource)
     if missing:
         return unavailable(budget.resource, missing, peak=True)
-    return compare_peak(budget, point.peak(budget.resource, "total"), point.kind(budget.resource))
-
-
-def compare_peak(budget: Budget, peak: int, kind: Kind = "measured") -> Verdict:
-    """Compare a peak above the start level, in the unit of the resource, with the one that the budget allows."""
     unit, allowed = budget.traits.unit, budget.peak or 0
+    peak, kind = point.peak(budget.resource, "total"), point.kind(budget.resource)
     reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
     verdict = Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True, kind=kind)
     excess = peak - allowed

@@ -9,7 +9,8 @@ import pytest
 
 from projects import Project
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.judge.judge_scaling import compare_peak
+from pytest_leakcheck.judge.judge_scaling import judge_peak
+from pytest_leakcheck.model.recording import Point, Recording
 from variants import variants
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
@@ -118,7 +119,8 @@ def test_a_process_that_dies_leaves_the_peak_open(project: Project) -> None:
     ],
 )
 def test_a_peak_and_what_is_allowed(budget: Budget, peak: int, outcome: str) -> None:
-    verdict = compare_peak(budget, peak)
+    point = Point(0, (Recording("t", (), peaks={budget.resource: peak}),))
+    verdict = judge_peak(budget, point, "")
     assert (verdict.outcome, verdict.level, verdict.peak) == (outcome, peak, True)
 
 
