@@ -26,11 +26,8 @@ def fit(peaks: list[int], sizes: tuple[int, ...] = SIZES, resolution: int = 0, n
     ("peaks", "order", "exponent"),
     [
         ([n * MIB for n in SIZES], "O(n)", 1.0),
-        ([MIB] * 6, "O(1)", None),
         ([round(4 * MIB * n**0.5) for n in SIZES], "O(n^0.50)", 0.5),
-        ([round(4 * MIB * 16**0.5)] * 6, "O(1)", None),
         ([round(4 * MIB * math.log2(n)) for n in SIZES], "O(log n)", 0.0),
-        ([32 * MIB, 32 * MIB + 4096, 32 * MIB - 8192, 32 * MIB, 32 * MIB, 32 * MIB + 8192], "O(1)", None),
         ([n * n * KIB for n in SIZES], "O(n^2.00)", 2.0),
         # A tenth of what is held, however much that is: no share of the peak is taken for constant.
         ([1024 * MIB + 4 * KIB * n for n in SIZES], "O(n)", 1.0),

@@ -432,22 +432,6 @@ def test_only_differences_are_judged(
 
 
 @PROPERTY
-@given(RESOURCES, st.integers(0, 10**12), st.integers(51, 90), st.none() | st.integers(0, 5))
-def test_a_constant_series_is_ok(resource: str, value: int, length: int, level: int | None) -> None:
-    verdict = judge(Series(resource, (value,) * length), Budget(resource, level))
-    assert verdict is not None
-    assert verdict.outcome == "ok"
-
-
-@PROPERTY
-@given(st.sampled_from(["fd", "thread", "process", "gauge:frames"]), st.integers(1, 10**6), st.integers(18, 90))
-def test_a_line_of_a_scarce_counter_is_a_leak(resource: str, slope: int, length: int) -> None:
-    verdict = judge(Series(resource, tuple(slope * i for i in range(length))), Budget(resource, 0))
-    assert verdict is not None
-    assert (verdict.outcome, verdict.slope) == ("leak", slope)
-
-
-@PROPERTY
 @given(
     resource=RESOURCES,
     readings=READINGS,
