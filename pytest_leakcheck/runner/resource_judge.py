@@ -175,7 +175,9 @@ class ResourceJudge:
             rest = judge(sampler.samples.series(budget.resource), budget, context, hint)
             if rest is None or rest.outcome == "ok":
                 return hint
-        most = self._most_iterations()
+        effort, seconds_each = run.plan.effort, sampler.settling.seconds_per_iteration()
+        cheap = (effort.min_time - run.clock.seconds) / max(1e-9, seconds_each)
+        most = max(effort.usual, min(effort.most, sampler.samples.n + int(cheap)))
         for look in run.innocent.looks():
             found = look(sampler, suspicion, most)
             if found is None:
@@ -195,11 +197,6 @@ class ResourceJudge:
                     found = replace(found, at_most=None)
             return replace(found, rate=inf)
         return hint
-
-    def _most_iterations(self) -> int:
-        effort, clock, n = self._run.plan.effort, self._run.clock, self._sampler.samples.n
-        cheap = (effort.min_time - clock.seconds) / max(1e-9, self._sampler.settling.seconds_per_iteration())
-        return max(effort.usual, min(effort.most, n + int(cheap)))
 
     def _carry_levels(self) -> None:
         """Note the levels reached: the growth until a cache was full still counts when a level is judged."""
