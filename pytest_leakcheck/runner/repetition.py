@@ -338,7 +338,7 @@ class Measuring:
         self._run.innocent.start(self._identities)
         if watch.enabled:
             watch.refreeze()
-            self._sampler.note_frozen()
+            self._sampler.frozen.note()
 
     def _judge_all(self, *, final: bool) -> bool:
         """Judge what has enough readings or has grown since its ``ok``; return whether to continue measuring."""

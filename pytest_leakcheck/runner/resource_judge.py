@@ -15,7 +15,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude_finding import miscounted, not_counted, origin_unknown
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
-from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
+from pytest_leakcheck.judge.judge_series import Context, Hint, judge
 from pytest_leakcheck.model import resources
 from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import BLOCKS, CHILDREN, HEAP, OBJECTS, RESIDENT, find_resource
@@ -169,9 +169,8 @@ class ResourceJudge:
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
         """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
         run, sampler = self._run, self._sampler
-        hint = NO_HINT
-        if _follows(budget):
-            hint = Hint(rate=max(0.0, self._shown_by_exact_counters()))
+        hint = Hint(rate=self._counted_elsewhere(budget))
+        if hint.rate:
             rest = judge(sampler.samples.series(budget.resource), budget, context, hint)
             if rest is None or rest.outcome == "ok":
                 return hint
@@ -227,11 +226,15 @@ class ResourceJudge:
     def _growth_of(self, name: str) -> Growth:
         return growth(self._sampler.samples.series(name).readings, find_resource(name).tolerance)
 
-    def _shown_by_exact_counters(self) -> float:
+    def _counted_elsewhere(self, budget: Budget) -> float:
+        """Return the growth per iteration that exact counters show, or that replaces objects from before the start."""
+        samples = self._sampler.samples
+        if budget.resource == OBJECTS:
+            return self._sampler.frozen.gone / samples.n
+        if not _follows(budget):
+            return 0.0
         exact = {name: 1 for name in _MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
-        return sum(
-            self._growth_of(name).slope * each for name, each in exact.items() if self._sampler.samples.has(name)
-        )
+        return max(0.0, sum(self._growth_of(name).slope * each for name, each in exact.items() if samples.has(name)))
 
 
 def _follows(budget: Budget) -> bool:

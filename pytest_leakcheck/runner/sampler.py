@@ -12,11 +12,50 @@ from contextlib import ExitStack
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
-from pytest_leakcheck.probes.garbage_collector import ROUNDS
+from pytest_leakcheck.probes.garbage_collector import ROUNDS, has_frozen
 from pytest_leakcheck.probes.memory import anonymous_of
 from pytest_leakcheck.probes.processes import TREE, descendants
 from pytest_leakcheck.runner.readings import CollectionPace, Instruments, Pace, Samples
 from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
+
+
+class _FrozenObjects:
+    """The objects that exist at the start: frozen, they do not count, but what replaces them does.
+
+    To count the frozen objects takes milliseconds, so that is done only just after a freeze and on suspicion.
+    """
+
+    def __init__(self) -> None:
+        # How many were frozen, and how many of these had gone before a later freeze. In an array, because an int object
+        # would be a block that the harness allocates.
+        self._counts = array("q", (0, 0))
+        self.is_due = False
+
+    def begin(self) -> None:
+        """Count the frozen objects at the start of a series."""
+        self._counts[0], self._counts[1] = gc.get_freeze_count(), 0
+        self.is_due = False
+
+    def keep(self) -> None:
+        """Take note of those that are gone, just before all objects are unfrozen."""
+        self._counts[1] = self.gone
+
+    def note(self) -> None:
+        """Count them again after a freeze amid a series: those that pytest makes in each iteration are replaced next."""
+        self._counts[0] = gc.get_freeze_count()
+        self.is_due = True
+
+    def take(self) -> int:
+        """Return how many are gone since `note`, once the next iteration has ended; `gone` does not count these."""
+        earlier, self.is_due = self._counts[0], False
+        self._counts[0] = gc.get_freeze_count()
+        return earlier - self._counts[0]
+
+    @property
+    def gone(self) -> int:
+        """How many of them no longer exist."""
+        # None are frozen if the program has called `gc.unfreeze`.
+        return self._counts[1] + (max(0, self._counts[0] - gc.get_freeze_count()) if has_frozen() else 0)
 
 
 class Sampler:
@@ -54,9 +93,7 @@ class Sampler:
         # The garbage that thawing has found after row `_thawed_at`, by resource. It exists only until the first asks.
         self._garbage: Counter[str] = Counter()
         self._thawed_at = 0
-        # The number of frozen objects, or 0. Those that pytest makes in each iteration, and that were frozen amid a
-        # series, no longer count when they are gone; their successors do. In an array, as above.
-        self._frozen = array("q", (0,))
+        self.frozen = _FrozenObjects()
         self.settling = Settling(self.samples, self.instruments, self._read_one, self._read_collected)
 
     def _make_columns(self, allowed: Mapping[str, float]) -> None:
@@ -108,6 +145,7 @@ class Sampler:
         for _ in range(ROUNDS):
             self.instruments.watch.collect()
         self._collection.restart()
+        self.frozen.begin()
         resident = self.instruments.resident
         if resident is not None and resident.named:
             _fds, _threads, processes = self.instruments.tree.read()
@@ -131,9 +169,8 @@ class Sampler:
                 self.start(self._seconds[0])
             return
         row = self.samples.n + 1
-        if self._frozen[0] and OBJECTS in self._own:
-            self._own[OBJECTS][0] += self._frozen[0] - gc.get_freeze_count()
-            self._frozen[0] = 0
+        if self.frozen.is_due and OBJECTS in self._own:
+            self._own[OBJECTS][0] += self.frozen.take()
         self._read_into(row, whole)
         self.samples.n = row
         if self.patient:
@@ -148,6 +185,7 @@ class Sampler:
         """Unfreeze all objects, and return how much of the resource garbage held that had been alive when frozen."""
         if not self.instruments.watch.enabled:
             return 0
+        self.frozen.keep()
         found = self.instruments.watch.thaw()
         if self._thawed_at != self.samples.n:
             self._thawed_at = self.samples.n
@@ -164,11 +202,7 @@ class Sampler:
         for name, value in zip(TREE, self.instruments.tree.read(), strict=True):
             self.samples.columns[name][self.samples.n] = value
         self.subtract_own_work()
-        self.note_frozen()
-
-    def note_frozen(self) -> None:
-        """Count the frozen objects, just after they were frozen: the next row tells how many of them are replaced."""
-        self._frozen[0] = gc.get_freeze_count()
+        self.frozen.note()
 
     def collect_earlier_garbage(self) -> None:
         """Collect the garbage of earlier tests once a counter rises steadily, if that was not done before the freeze.
