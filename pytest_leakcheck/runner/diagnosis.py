@@ -14,6 +14,7 @@ import linecache
 import re
 import threading
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
+from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -311,11 +312,11 @@ class CauseSearch:
         if MOST - self._schedule.used < _KEEPER_ITERATIONS:
             return
         if not holders.objects and holders.owners[0].name == "atexit":
-            yield from self._find_keeper(atexit._ncallbacks)
+            yield from self._find_keeper(atexit._ncallbacks, creates=True)
         # A root itself may hold the objects, such as a running frame. It has no entries that could be followed.
         for container in holders.objects[:1]:
             if container_kind(container) is not None:
-                yield from self._find_keeper(partial(length, container))
+                yield from self._find_keeper(partial(length, container), creates=type(container) is Context)
 
     def _describe_pool(self, holders: Holders) -> str:
         by = find_eviction(holders.objects[0]) if self._resource.is_pooled and holders.objects else ""
@@ -367,13 +368,19 @@ class CauseSearch:
         rises = [after - before for before, after in pairwise(readings) if after > before]
         return min(1.0, self._verdict.slope / middle(rises)) if rises else 1.0
 
-    def _find_keeper(self, entries: Callable[[], int]) -> Generator[None, None, None]:
-        """Find the line that stores what is retained in its owner; another line may create it."""
+    def _find_keeper(self, entries: Callable[[], int], *, creates: bool) -> Generator[None, None, None]:
+        """Find the line that stores what is retained in its owner; another line may create it.
+
+        A registry of the interpreter creates the entries itself (`creates`), of which no other line knows.
+        """
         gained = (self._found.owner.gained if self._found.owner else 0.0) or 1.0
         kept = yield from charge(entries, gained, gained, self._schedule, few=OF_EXACT)
         kept = yield from find_line(kept, entries, gained, self._schedule)
         if kept.path and kept.line != self._made.line and not is_wait(kept.path):
-            self._kept = kept
+            if creates and self._resource.made_of != "handles":
+                self._made = kept
+            else:
+                self._kept = kept
 
     def _find_cycle(self) -> Generator[None, None, None]:
         # Collect the garbage of the search itself first.

@@ -12,10 +12,11 @@ import select
 import signal
 import sys
 import types
+from collections import deque
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from multiprocessing import util
-from typing import Any
+from typing import Any, ClassVar
 
 from cases.case import Case, numbers, unique
 
@@ -213,7 +214,41 @@ class Variables:
         cls.context.run(handle)
 
 
+class Current:
+    """The variables of the test's own context, from which none can be removed, beside a full list of recent calls."""
+
+    recent: ClassVar[deque[list[str]]] = deque(maxlen=500)
+
+    @classmethod
+    def fill(cls) -> None:
+        cls.recent.extend([f"call {number}"] for number in range(500))
+
+    @classmethod
+    def variable(cls) -> contextvars.ContextVar[str]:
+        name = f"call_{next(NUMBERS)}"
+        cls.recent.append([f"{name} began"])
+        return contextvars.ContextVar[str](name)
+
+    @classmethod
+    def leave_set(cls) -> None:
+        cls.variable().set("data")
+
+    @classmethod
+    def reset(cls) -> None:
+        variable = cls.variable()
+        variable.reset(variable.set("data"))
+
+
 CASES = (
+    Case(
+        "variable_left_set",
+        ("object", "block"),
+        Current.leave_set,
+        Current.reset,
+        setup=Current.fill,
+        line=('cls.variable().set("data")', "contextvars.ContextVar[str](name)"),
+        owner=("context of the running thread",),
+    ),
     Case(
         "log_handler_added",
         ("object",),
