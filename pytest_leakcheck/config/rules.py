@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -49,8 +49,7 @@ def for_test(settings: Settings, test: str) -> Settings:
         return settings
     given: Mapping[str, Any] = next((one.values for one in parse_rules(settings.rules) if one.matches(test)), {})
     values = {name: value for name, value in given.items() if not settings.from_command_line(name)}
-    sources = {**settings.sources, **dict.fromkeys(values, _SOURCE)}
-    return replace(settings, **values, sources=sources) if values else settings
+    return settings.changed(values, _SOURCE) if values else settings
 
 
 def unused(settings: Settings, tests: Collection[str]) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
-"""Define the options, and resolve their values to a frozen `Settings` that records the source of each value.
+"""Define the options, and resolve their values to `Settings`, which record the source of each value.
 
-The command-line flags, the configuration keys and their documentation are generated from `OPTIONS`, the fields of `Settings`. No option
-sets a budget. For iterations, time, isolation and ceilings (resource limits), the command line overrides markers, and
+Flags, configuration keys and their documentation are generated from `OPTIONS`. No option sets a budget. For iterations, time, isolation and ceilings (resource limits), the command line overrides markers, and
 markers override the configuration file.
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from importlib import import_module
 from math import inf, ulp
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -24,41 +22,34 @@ _Kind: TypeAlias = Literal["bool", "int", "float", "string", "linelist"]
 _KINDS: Final[dict[type, _Kind]] = {bool: "bool", int: "int", float: "float", str: "string", tuple: "linelist"}
 
 
-@dataclass(frozen=True, slots=True)
+# Neither class here is a dataclass, which takes milliseconds to make: a run without ``--leakcheck`` reads this module.
 class Option:
     """One option: the flag ``--leakcheck-<name>`` and the configuration key ``leakcheck_<name>``.
 
-    The name is empty for ``--leakcheck`` itself. The help ends with an example if the format is not obvious. The option
-    can be set in the configuration file if `ini`, and on the command line if `flagged`. `check` raises `InputError` if a
-    value is invalid.
+    It is `written` as its name and its metavar; the name is empty for ``--leakcheck`` itself. The help ends with an
+    example if the format is not obvious. `check` raises `InputError` if a value is invalid. `field` is the name of the
+    value in `Settings`.
     """
 
-    name: str
-    metavar: str
-    default: Any
-    help: str
-    ini: bool = True
-    flagged: bool = True
-    check: Callable[[Any], object] | None = None
-
-    @property
-    def kind(self) -> _Kind:
-        return _KINDS[type(self.default)]
-
-    @property
-    def flag(self) -> str:
-        return f"--leakcheck-{self.name}" if self.name else "--leakcheck"
-
-    @property
-    def key(self) -> str:
-        return f"leakcheck_{self.field}" if self.name else "leakcheck"
-
-    @property
-    def field(self) -> str:
-        """The name of its value in `Settings`."""
-        return self.name.replace("-", "_") or "active"
+    def __init__(
+        self,
+        written: str,
+        default: Any,
+        help_text: str,
+        only: Literal["", "file", "flag"] = "",
+        check: Callable[[Any], object] | None = None,
+    ) -> None:
+        name, _, self.metavar = written.partition(" ")
+        self.default, self.help, self.check = default, help_text, check
+        # Whether it can be set in the configuration file, and on the command line.
+        self.ini, self.flagged = only != "flag", only != "file"
+        self.kind: _Kind = _KINDS[type(default)]
+        self.flag = f"--leakcheck-{name}" if name else "--leakcheck"
+        self.field = name.replace("-", "_") or "active"
+        self.key = f"leakcheck_{self.field}" if name else "leakcheck"
 
 
+OPTIONS: Final[list[Option]] = []
 # The mark of a test that runs at several sizes, which it takes as an argument; `config.scaling_marker` parses the mark.
 SCALING: Final = "scaling_budget"
 # The words of ``--leakcheck-resources`` that stand for several resources.
@@ -144,13 +135,15 @@ def split_words(value: str) -> tuple[str, ...]:
 
 
 def _option(written: str, default: Any, help_text: str, **others: Any) -> Any:
-    name, _, metavar = written.partition(" ")
-    return field(metadata={"option": Option(name, metavar, default, help_text, **others)})
+    OPTIONS.append(Option(written, default, help_text, **others))
+    return default
 
 
-@dataclass(frozen=True, slots=True)
 class Settings:
-    """The options, and their resolved values in a session; ``sources`` maps each to the place where it was set."""
+    """The resolved values of a session; ``sources`` maps each to the place where it was set.
+
+    The body of the class is the table of the options, with their defaults as users write them.
+    """
 
     active: bool = _option("", False, "Check the marked tests for leaks, by repeating them.")
     scope: str = _option(
@@ -227,7 +220,7 @@ class Settings:
         "no test was judged.",
         check=_check_outcomes,
     )
-    unclosed: Unclosed = _option(  # noqa: RUF009 - it returns a field
+    unclosed: Unclosed = _option(
         "unclosed WORD",
         "warn",
         "What to do where only the garbage collector releases a resource that no mark names: 'warn', 'fail' or "
@@ -239,7 +232,7 @@ class Settings:
         (),
         "Settings for the tests of a folder, a line each, of which the first that matches is used; 'off' leaves "
         "tests without a mark out. Example: tests/net/**: resources=fd,thread max_time=15",
-        flagged=False,
+        only="file",
     )
     blame: tuple[str, ...] = _option(
         "blame LIST",
@@ -252,14 +245,14 @@ class Settings:
         "library-leaks",
         True,
         "Report known leaks of installed packages, such as those of click 8, but fail no test for them.",
-        flagged=False,
+        only="file",
     )
     library: tuple[str, ...] = _option(
         "library",
         (),
         "Further leaks of installed packages: a line each, with the versions that leak and the owner that the "
         "finding names. Example: click<9: click._compat._default_text_stdout",
-        flagged=False,
+        only="file",
     )
     baseline: str = _option(
         "baseline PATH",
@@ -267,7 +260,7 @@ class Settings:
         "The file of known leaks, which fail no test as long as they do not grow, or a JSON report of an earlier "
         "session. Without it, leakcheck-baseline.json beside the configuration file is used if it exists.",
     )
-    no_baseline: bool = _option("no-baseline", False, "Ignore the file of known leaks.", ini=False)
+    no_baseline: bool = _option("no-baseline", False, "Ignore the file of known leaks.", only="flag")
     baseline_strict: bool = _option(
         "baseline-strict", False, "Fail the session if a leak of the file is fixed, so that its entry is removed."
     )
@@ -275,15 +268,17 @@ class Settings:
         "update-baseline",
         False,
         "Write the leaks of this session to the file of known leaks, and drop those that are fixed.",
-        ini=False,
+        only="flag",
     )
     prune_baseline: bool = _option(
         "prune-baseline",
         False,
         "As --leakcheck-update-baseline, and drop tests that no longer exist; needs the whole suite.",
-        ini=False,
+        only="flag",
     )
-    force_update: bool = _option("force-update", False, "Allow the file of known leaks to be written in CI.", ini=False)
+    force_update: bool = _option(
+        "force-update", False, "Allow the file of known leaks to be written in CI.", only="flag"
+    )
     vram: str = _option(
         "vram WORD",
         "device",
@@ -307,7 +302,7 @@ class Settings:
         "",
         "Write each finding with its recording to this file as it is made, one JSON object per line. An earlier file "
         "is overwritten when the session starts.",
-        ini=False,
+        only="flag",
     )
     json_readings: str = _option(
         "json-readings WORD",
@@ -319,21 +314,25 @@ class Settings:
         "html PATH",
         "",
         "Write an HTML page of all findings to this file at the end of the session. It loads nothing from the network.",
-        ini=False,
+        only="flag",
     )
     source: bool = _option(
         "source",
         True,
         "Show the lines of source around a leak on the page; turn it off for pages that are published.",
-        flagged=False,
+        only="file",
     )
-    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def __init__(self, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+        self.__dict__.update(values)
+        self.sources = sources
+
+    def changed(self, values: Mapping[str, Any], source: str) -> Settings:
+        """Return these settings with some values replaced, which were set at `source`."""
+        return Settings({**vars(self), **values}, {**self.sources, **dict.fromkeys(values, source)})
 
     def from_command_line(self, name: str) -> bool:
         return self.sources.get(name) == _COMMAND_LINE
-
-
-OPTIONS: Final[tuple[Option, ...]] = tuple(one.metadata["option"] for one in fields(Settings) if one.metadata)
 
 
 def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], origin: str) -> Settings:
@@ -363,7 +362,7 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
     values["active"] |= values["scope"] == "all" and sources["scope"] == _COMMAND_LINE
     values["blame"] = split_words(values["blame"])
     values["rules"], values["library"] = tuple(values["rules"]), tuple(values["library"])
-    return Settings(**values, sources=sources)
+    return Settings(values, sources)
 
 
 def check_value(option: Option, value: Any, written: str) -> Any:

@@ -6,7 +6,6 @@ that of a process that was started for one test. The keys from `PLAN` on are set
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -26,15 +25,13 @@ if TYPE_CHECKING:
     from pytest_leakcheck.runner.user_gauges import Gauges
 
 
-@dataclass(slots=True)
 class Iteration:
     """The state of an item that is being repeated: the number of the current iteration, from 1, and its error."""
 
-    residue: Residue
-    repetition: Repetition
-    gauges: Gauges
-    count: int = 0
-    error: BaseException | None = None
+    def __init__(self, residue: Residue, repetition: Repetition, gauges: Gauges) -> None:
+        self.residue, self.repetition, self.gauges = residue, repetition, gauges
+        self.count = 0
+        self.error: BaseException | None = None
 
 
 SETTINGS: Final[pytest.StashKey[Settings]] = pytest.StashKey()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,8 +17,8 @@ BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N
 EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=)"
 
 
-def given(**values: Any) -> Settings:
-    return replace(resolve({}, {}, ""), **values)
+def given(source: str = "", **values: Any) -> Settings:
+    return resolve({}, {}, "").changed(values, source)
 
 
 def read(*decorators: pytest.MarkDecorator, settings: Settings | None = None) -> Plan | None:
@@ -92,13 +91,7 @@ def test_the_closest_mark_of_a_name_wins_whole() -> None:
 
 def test_the_command_line_beats_the_mark_and_the_mark_beats_the_file() -> None:
     mark = MARK.leakcheck(iterations=5, warmup=1, max_time=2)
-    settings = given(
-        iterations=50,
-        warmup=10,
-        max_time=9.0,
-        run=77,
-        sources={"iterations": "command line", "warmup": "pyproject.toml", "max_time": "default"},
-    )
+    settings = given("pyproject.toml", warmup=10, max_time=9.0, run=77).changed({"iterations": 50}, "command line")
     assert planned(mark, settings=settings).effort == Effort(iterations=50, warmup=1, max_time=2.0, run_length=77)
     assert planned(MARK.fd_budget(0), settings=settings).effort == Effort(50, 10, 9.0, 77)
 
