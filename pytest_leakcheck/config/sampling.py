@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from statistics import fmean, median
+from statistics import median
 from typing import Final
 
 from pytest_leakcheck.model import InputError
@@ -122,8 +122,9 @@ class Forecast:
         known = [seconds[test] for test in tests if test in seconds]
         self._usual = median(known) if len(known) >= max(1, _MIN_KNOWN_SHARE * len(tests)) else None
         self._left = {test: seconds.get(test) for test in tests}
-        self._measured: list[float] = []
         self.tests = len(tests)
+        # How many tests have ended, and how long these took.
+        self.done, self._spent = 0, 0.0
 
     def expected(self, test: str) -> float:
         """Return how long a test took in an earlier session; 0 if that is unknown."""
@@ -133,15 +134,12 @@ class Forecast:
         """Note that a test has ended, after this many seconds."""
         if test in self._left:
             del self._left[test]
-            self._measured.append(seconds)
-
-    @property
-    def done(self) -> int:
-        return len(self._measured)
+            self.done += 1
+            self._spent += seconds
 
     def seconds_left(self, test: str = "", elapsed: float = 0.0) -> float | None:
         """Return the expected seconds until all tests have ended, with `test` running; None if too little is known."""
-        usual = fmean(self._measured) if self._usual is None and self._measured else self._usual
+        usual = self._spent / self.done if self._usual is None and self.done else self._usual
         if usual is None:
             return None
         left = {name: usual if seconds is None else seconds for name, seconds in self._left.items()}

@@ -124,7 +124,9 @@ class Sampling:
         self._spent = 0.0
         # Made once the items are known, if the session has a limit.
         self._plan: TimePlan | None = None
-        self._costs: dict[str, Cost] = {}
+        # By node id, the seconds that the tests of this session took, and those that are red.
+        self._seconds: dict[str, float] = {}
+        self._red: set[str] = set()
 
     def choose(self, items: Collection[pytest.Item], unmarked: Collection[str]) -> None:
         """Leave out items that this session does not judge; `unmarked` are the ids of those judged without a mark."""
@@ -163,24 +165,26 @@ class Sampling:
         """Take what a test has cost, for the choice and the estimate of the next session."""
         if finding.recording.stopped == "interrupted":
             return
-        earlier = self._costs.get(finding.test, Cost(0.0, 0.0, False))
-        seconds, red = finding.recording.seconds + earlier.seconds, finding.colour == "red" or earlier.red
-        self._costs[finding.test] = Cost(round(seconds, 2), round(clock.wall_time()), red)
+        self._seconds[finding.test] = self._seconds.get(finding.test, 0.0) + finding.recording.seconds
+        if finding.colour == "red":
+            self._red.add(finding.test)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Keep the costs in pytest's cache, if there is one."""
-        if not self._costs or xdist.is_worker(self._config) or self._cache is None:
+        if not self._seconds or xdist.is_worker(self._config) or self._cache is None:
             return
-        known = {**self._known_costs(), **self._costs}
-        self._cache.set(_CACHE, {test: [one.seconds, one.measured, one.red] for test, one in known.items()})
+        known = {test: [one.seconds, one.measured, one.red] for test, one in self._known_costs().items()}
+        now = round(clock.wall_time())
+        known |= {test: [round(seconds, 2), now, test in self._red] for test, seconds in self._seconds.items()}
+        self._cache.set(_CACHE, known)
 
     def describe(self, left_out: int) -> str:
         """Return a line on the tests for which there was no time; `left_out` is their number."""
         turn = "those that have waited longest come first next time"
         if self._cache is None:
             turn = "the next session begins with the same ones, because pytest's cache is off"
-        judged = len(self._costs)
+        judged = len(self._seconds)
         return f"{judged:,} of {judged + left_out:,} tests judged in {self._settings.session_time}: {turn}"
 
     def forecast(self, tests: Collection[str], *, known: bool = False) -> Forecast:

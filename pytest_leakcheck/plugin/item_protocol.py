@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Generator
-from typing import Any
 
 import pytest
 
@@ -18,6 +17,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import baseline_session, fixture, other_plugins, progress_line, session_report
 from pytest_leakcheck.plugin.collection import Plans, Sampling, find_debugger, is_asked, uses_fixture
+from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
 from pytest_leakcheck.plugin.stash import (
@@ -136,10 +136,7 @@ class ItemState:
         try:
             return (yield)
         finally:
-            keys: tuple[pytest.StashKey[Any], ...] = (FINDINGS, REPEATED, ORIGIN)
-            for key in keys:
-                if key in item.stash:
-                    del item.stash[key]
+            rebuild(item.stash, item.stash._storage.keys() - {FINDINGS, REPEATED, ORIGIN})
 
     @pytest.hookimpl
     def pytest_enter_pdb(self) -> None:

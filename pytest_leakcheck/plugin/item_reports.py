@@ -138,8 +138,9 @@ def findings_of(text: str, nodeid: str = "") -> list[Finding]:
     """Return the findings that `attach` has stored as text; they share a given `nodeid`, which saves memory."""
     found = [loads(line) for line in text.splitlines()]
     for one in found:
-        if one["recording"]["test"] == nodeid:
-            one["recording"]["test"] = nodeid
+        for part in (one, one["recording"]):
+            if part["test"] == nodeid:
+                part["test"] = nodeid
     return [decode(Finding, one) for one in found]
 
 

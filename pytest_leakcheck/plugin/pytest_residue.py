@@ -14,7 +14,7 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ class Residue:
         self._folders = []
         # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
         self._stash_keys = self._stash_keys or set(item.stash._storage)
-        _rebuild(item.stash, self._stash_keys)
+        rebuild(item.stash, self._stash_keys)
         for key, _count in self._subtest_failures():
             del item.config.stash[failed_subtests_key][key]
 
@@ -113,7 +113,7 @@ def _settle_environment() -> None:
             return
 
 
-def _rebuild(stash: pytest.Stash, keys: set[Any]) -> None:
+def rebuild(stash: pytest.Stash, keys: Collection[Any]) -> None:
     """Rebuild the dict of a stash from `keys`, so that its size does not depend on keys that were added and removed."""
     storage: dict[Any, Any] = stash._storage
     entries = [(key, value) for key, value in storage.items() if key in keys]

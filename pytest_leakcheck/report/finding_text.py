@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -499,9 +499,8 @@ def junit_properties(finding: Finding) -> list[tuple[str, str]]:
     ``leakcheck.site`` and ``leakcheck.known`` (the entry in the file of known leaks).
     """
     if finding.colour == "green":
-        # pytest keeps the properties of all tests, and most tests have the same floors.
-        floors = sys.intern(floors_text([finding]))
-        return [("leakcheck.floor", floors)] if floors else [("leakcheck", "ok")]
+        floors = floors_text([finding])
+        return [_shared_property("leakcheck.floor", floors) if floors else ("leakcheck", "ok")]
     found = []
     for verdict in finding.verdicts:
         if verdict.colour != "green":
@@ -512,6 +511,12 @@ def junit_properties(finding: Finding) -> list[tuple[str, str]]:
     if finding.site is not None:
         found.append(("leakcheck.site", place(finding.site)))
     return [*found, ("leakcheck.known", finding.known)] if finding.known else found
+
+
+@lru_cache(maxsize=64)
+def _shared_property(name: str, value: str) -> tuple[str, str]:
+    """Return one pair for all tests: pytest keeps the properties of each, and most have the same floors."""
+    return name, value
 
 
 def _headline_of_scaling(finding: Finding, scaled: Scaled) -> str:

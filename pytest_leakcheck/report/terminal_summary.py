@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +48,8 @@ class Tally:
         outcome: str = _KNOWN if finding.known else finding.verdict.outcome
         if outcome == "inconclusive" and finding.recording.stopped == "failed":
             outcome = NOT_REPEATABLE
-        self.worst[finding.test] = min(outcome, self.worst.get(finding.test, "ok"), key=_ORDER.index)
+        # One text for all tests: the outcome of a finding that was decoded has a text of its own.
+        self.worst[finding.test] = sys.intern(min(outcome, self.worst.get(finding.test, "ok"), key=_ORDER.index))
         if finding.colour == "red" or finding.known:
             self.causes.setdefault(outcome, set()).add(finding.known or finding.fingerprint)
         self.out_of_time += bool(finding.out_of_time)
