@@ -24,8 +24,8 @@ from pytest_leakcheck.baseline.known_leaks import read as read_baseline
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.collection import selected_by
+from pytest_leakcheck.plugin.other_plugins import is_worker
 from pytest_leakcheck.plugin.stash import KNOWN, PROCESS
 from pytest_leakcheck.report.json_file import ReportError, is_report
 from pytest_leakcheck.report.json_file import read as read_report
@@ -45,7 +45,7 @@ class BaselineSession:
         self._observed = Observed()
         self._lines: list[tuple[str, str]] = []
         self._is_report, self._notice = False, ""
-        self._is_controller = not xdist.is_worker(config) and PROCESS not in config.stash
+        self._is_controller = not is_worker(config) and PROCESS not in config.stash
         self._known = None if settings.no_baseline else self._read()
         config.stash[KNOWN] = self._known
         if self._writes and self._is_controller:

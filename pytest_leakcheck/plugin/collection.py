@@ -15,8 +15,7 @@ from pytest_leakcheck.config.sampling import Cost, Forecast, TimePlan, choose_ca
 from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.other_plugins import within_timeout
+from pytest_leakcheck.plugin.other_plugins import is_worker, within_timeout
 from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, PROCESS, SWEEP
 from pytest_leakcheck.probes import clock
 
@@ -78,7 +77,7 @@ class Plans:
                 if item.get_closest_marker(SCALING) is not None:
                     # A process that was started for one test runs it at one size.
                     if PROCESS not in item.config.stash:
-                        from pytest_leakcheck.plugin.scaling.scaled_item import plan_sizes
+                        from pytest_leakcheck.plugin.isolation.item_elsewhere import plan_sizes
 
                         plan_sizes(item)
                     continue
@@ -172,7 +171,7 @@ class Sampling:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Keep the costs in pytest's cache, if there is one."""
-        if not self._seconds or xdist.is_worker(self._config) or self._cache is None:
+        if not self._seconds or is_worker(self._config) or self._cache is None:
             return
         known = {test: [one.seconds, one.measured, one.red] for test, one in self._known_costs().items()}
         now = round(clock.wall_time())

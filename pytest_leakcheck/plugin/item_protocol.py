@@ -17,6 +17,7 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import baseline_session, fixture, other_plugins, progress_line, session_report
 from pytest_leakcheck.plugin.collection import Plans, Sampling, find_debugger, is_asked, uses_fixture
+from pytest_leakcheck.plugin.other_plugins import is_distributed, is_worker, use_own_folder
 from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
@@ -31,7 +32,6 @@ from pytest_leakcheck.plugin.stash import (
     SWEEP,
     UNMEASURED,
 )
-from pytest_leakcheck.plugin.xdist import is_distributed, is_worker, use_own_folder
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
@@ -97,7 +97,7 @@ class ItemProtocol:
             return None
         # Imported here, because most tests run in this process and need neither isolation nor psutil.
         if SWEEP in item.stash:
-            from pytest_leakcheck.plugin.scaling.scaled_item import ScaledItem
+            from pytest_leakcheck.plugin.isolation.item_elsewhere import ScaledItem
 
             ScaledItem(item, for_test(self._settings, item.nodeid)).run(nextitem)
         elif (plan := self._plan_if_isolated(item)) is not None:

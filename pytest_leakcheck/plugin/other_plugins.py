@@ -1,11 +1,18 @@
-"""Adapt allure-pytest, Hypothesis, pytest-timeout and `faulthandler_timeout` to a test that is repeated."""
+"""Adapt to other plugins: allure-pytest, Hypothesis, timeouts of a test that is repeated, and xdist.
+
+Each process that runs tests has a temporary folder of its own, which an xdist worker gets from its controller.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 # The functions themselves: a test may replace those of the module.
 from threading import current_thread, main_thread
@@ -16,6 +23,7 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.runner.processes.private_tmpdir import make_folder, remove_at_exit, shared_folder, variables_for
 
 _ALLURE_LISTENER: Final = "allure_listener"
 # The attribute of a test function that holds the settings of Hypothesis.
@@ -24,6 +32,11 @@ _HYPOTHESIS_SETTINGS: Final = "_hypothesis_internal_use_settings"
 _TIMER_SETTINGS: Final = pytest.StashKey[Any]()
 # An iteration has at least the rest of `faulthandler_timeout`.
 _MAX_SPENT_SHARE: Final = 0.1
+# What an xdist controller tells its workers: the folder of a worker, and the one in which it lies.
+_FOLDER_KEY: Final = "leakcheck_folder"
+_SHARED_KEY: Final = "leakcheck_shared"
+# The session's temporary folder. The key is set only in a process that uses a temporary folder of its own instead.
+SESSION_FOLDER: Final = pytest.StashKey[str]()
 
 
 class AllureResults:
@@ -193,3 +206,60 @@ def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
     except ValueError:
         limit = 0.0
     return replace(plan, effort=plan.effort.within_timeout(limit)) if limit > 0 else plan
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Return whether this process is an xdist worker or a subprocess of one."""
+    return hasattr(config, "workerinput")
+
+
+def has_xdist(config: pytest.Config) -> bool:
+    """Return whether xdist is loaded; its name as a plugin depends on the way in which it was loaded."""
+    return hasattr(config.hook, "pytest_xdist_setupnodes")
+
+
+def is_distributed(config: pytest.Config) -> bool:
+    """Return whether this process is a controller whose workers run the tests."""
+    return has_xdist(config) and config.getoption("dist", "no") != "no" and not config.getoption("collectonly")
+
+
+def use_own_folder(config: pytest.Config) -> None:
+    """Make this process use a temporary folder of its own, which a worker gets from its controller, where possible."""
+    given: dict[str, Any] = getattr(config, "workerinput", {})
+    folder = None
+    with contextlib.suppress(OSError):
+        shared = shared_folder()
+        if is_worker(config):
+            folder = Path(given[_FOLDER_KEY]) if shared and shared == given.get(_SHARED_KEY) else None
+        elif shared and (folder := make_folder(shared)) is not None:
+            remove_at_exit(folder)
+    if folder is None:
+        return
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    for name, value in variables_for(folder).items():
+        patch.setenv(name, value)
+    # `tempfile` then reads the environment again.
+    patch.setattr(tempfile, "tempdir", None)
+    config.stash[SESSION_FOLDER] = shared
+
+
+class XdistController:
+    """The hooks of an xdist controller; registered only with xdist, because without it, pytest does not know them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._folders: list[Path] = []
+        # The controller removes the folders, because a worker that crashes could not remove its own.
+        config.add_cleanup(self._remove_folders)
+
+    @pytest.hookimpl
+    def pytest_configure_node(self, node: Any) -> None:
+        shared = shared_folder()
+        # Only a worker that runs on this machine can use the folder.
+        if shared and node.gateway.spec.popen and (folder := make_folder(shared)) is not None:
+            self._folders.append(folder)
+            node.workerinput |= {_FOLDER_KEY: str(folder), _SHARED_KEY: shared}
+
+    def _remove_folders(self) -> None:
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)

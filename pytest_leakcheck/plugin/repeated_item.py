@@ -24,11 +24,18 @@ from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, do
 from pytest_leakcheck.judge.exhaustion import exhausted_by
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import RED, Finding
-from pytest_leakcheck.plugin import replay
-from pytest_leakcheck.plugin.device_snapshot import DeviceSnapshot
-from pytest_leakcheck.plugin.item_reports import apply, attach, report_findings
+from pytest_leakcheck.plugin.item_reports import (
+    apply,
+    attach,
+    end_item,
+    hand_to_rerunfailures,
+    report_findings,
+    rerunner_of,
+    with_finding,
+)
 from pytest_leakcheck.plugin.other_plugins import AllureResults, Examples, Timer
 from pytest_leakcheck.plugin.pytest_residue import Residue
+from pytest_leakcheck.plugin.report_files import DeviceSnapshot
 from pytest_leakcheck.plugin.stash import (
     FINDINGS,
     KNOWN,
@@ -80,7 +87,7 @@ class Repeater:
             self._snapshot.stop()
 
     def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
-        rerunner = replay.rerunner_of(item)
+        rerunner = rerunner_of(item)
         if rerunner is None:
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         began = clock.monotonic()
@@ -92,7 +99,7 @@ class Repeater:
         if rerunner is not None:
             # That plugin logs the start of each attempt.
             failed = result is None and any(report.failed for report in first_run)
-            if failed and replay.hand_to_rerunfailures(rerunner, item, nextitem, first_run):
+            if failed and hand_to_rerunfailures(rerunner, item, nextitem, first_run):
                 return
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         if result is not None:
@@ -103,20 +110,20 @@ class Repeater:
                 item.user_properties += junit_properties(finding)
             if first_run:
                 with room_for_descriptors():
-                    first_run = replay.with_finding(item, first_run, finding, item.stash[REPEATED])
+                    first_run = with_finding(item, first_run, finding, item.stash[REPEATED])
         Timer(item).start_last()
         if not first_run:
             examples.fix()
             AllureResults(item.config).forget_run()
         with room_for_descriptors():
-            replay.end(item, nextitem, first_run)
+            end_item(item, nextitem, first_run)
 
     def _conclude(self, item: pytest.Item, result: Result) -> Finding:
         """Return the finding on a test; it is inconclusive if that fails."""
         policy = Policy.of(self._settings, item.config.stash[KNOWN])
         try:
             if any(budget.peak is not None for budget in result.plan.budgets):
-                from pytest_leakcheck.plugin.scaling.scaled_item import judge_peaks
+                from pytest_leakcheck.plugin.isolation.item_elsewhere import judge_peaks
 
                 result = judge_peaks(item, result, self._settings)
             with OriginalFunctions():

@@ -16,11 +16,11 @@ from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
-from pytest_leakcheck.plugin import xdist
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
 from pytest_leakcheck.plugin.collection import NO_TIME, Sampling, find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of
+from pytest_leakcheck.plugin.other_plugins import XdistController, has_xdist, is_worker
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
 from pytest_leakcheck.plugin.stash import SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
@@ -59,13 +59,13 @@ class SessionReport:
         self._began = clock.monotonic()
         # Errors of this class, which the summary states.
         self._lost: list[str] = []
-        wanted = (settings.json or settings.html) and not xdist.is_worker(config)
+        wanted = (settings.json or settings.html) and not is_worker(config)
         self._files = ReportFiles(config, settings) if wanted else None
         # What takes each finding.
         takers = (self._tally, baseline, sampling, self._files)
         self.listeners: list[Callable[[Finding], None]] = [one.add for one in takers if one is not None]
-        if xdist.is_loaded(config) and not xdist.is_worker(config):
-            config.pluginmanager.register(xdist.Controller(config), "leakcheck-xdist")
+        if has_xdist(config) and not is_worker(config):
+            config.pluginmanager.register(XdistController(config), "leakcheck-xdist")
 
     def pytest_report_header(self, config: pytest.Config) -> str:
         if debugger := find_debugger(config):
@@ -205,7 +205,7 @@ class SessionReport:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._fails_on_nothing and session.exitstatus == pytest.ExitCode.OK and not xdist.is_worker(self._config):
+        if self._fails_on_nothing and session.exitstatus == pytest.ExitCode.OK and not is_worker(self._config):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
             with undisturbed_writing():

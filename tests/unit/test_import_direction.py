@@ -160,7 +160,7 @@ OTHER_MEANINGS = {
     ("plugin/isolation/engines.py", "process"),
     ("plugin/isolation/metered_run.py", "thread"),
     ("plugin/progress_line.py", "fd"),
-    ("plugin/scaling/scaled_item.py", "thread"),
+    ("plugin/isolation/item_elsewhere.py", "thread"),
     ("report/finding_text.py", "process"),
     ("report/finding_text.py", "thread"),
     ("runner/environment.py", "vram"),

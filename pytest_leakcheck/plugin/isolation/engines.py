@@ -24,11 +24,10 @@ from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Sizing
 from pytest_leakcheck.model.resources import RESIDENT
-from pytest_leakcheck.plugin import xdist
-from pytest_leakcheck.plugin.device_snapshot import folder_of_reports
 from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_lines
 from pytest_leakcheck.plugin.item_reports import plain_node_id
-from pytest_leakcheck.plugin.other_plugins import has_timeout
+from pytest_leakcheck.plugin.other_plugins import SESSION_FOLDER, has_timeout, is_worker
+from pytest_leakcheck.plugin.report_files import folder_of_reports
 from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.base import Unavailable
@@ -93,7 +92,7 @@ class Subprocess:
         if has_timeout(item):
             # Stop the timer of this process. The child process has its own, which starts with the test.
             item.ihook.pytest_timeout_cancel_timer(item=item)
-        shared = item.config.stash.get(xdist.SESSION_FOLDER, None)
+        shared = item.config.stash.get(SESSION_FOLDER, None)
         with tempfile.TemporaryDirectory(prefix=PRIVATE_PREFIX, dir=shared, ignore_cleanup_errors=True) as name:
             folder = Path(name)
             ended = supervisor.run(_prepare(item, folder, sizing, self._effort.max_time), folder, look)
@@ -109,7 +108,7 @@ class World(Subprocess):
             raise Unavailable('engine="gloo" needs torch.distributed, and torch is not installed here')
         config = self._item.config
         with ExitStack() as lock:
-            if xdist.is_worker(config) and not supervisor.unsupported():
+            if is_worker(config) and not supervisor.unsupported():
                 import fcntl
 
                 # The folder of a worker lies in that of the session.
