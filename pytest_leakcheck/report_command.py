@@ -57,7 +57,7 @@ def _read_page(path: Path, *, source: bool) -> Page:
     with path.open(encoding="utf-8", errors="replace") as file:
         first = file.readline()
     if _LEDGER_KEY in first:
-        from pytest_leakcheck.watch.ledger_page import page_of_ledger
+        from pytest_leakcheck.watch.status_text import page_of_ledger
 
         return page_of_ledger(path)
     from pytest_leakcheck.report.html.findings_page import page_of_report

@@ -1,16 +1,19 @@
-"""Format the state of a watch as text, for the terminal and the page. Pure functions."""
+"""Describe the state of a watch: as text for the terminal, and as a `Page` with a `Card` for each watch of a ledger."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.report.glyphs import printable
+from pytest_leakcheck.report.html.view_model import Card, Chart, Curve, Page, Part, Section, Tone
 from pytest_leakcheck.watch.forecast import Outlook, outlooks
-from pytest_leakcheck.watch.history import History
+from pytest_leakcheck.watch.history import History, Track, read_histories
 
 # Units of time: their seconds, and their number in the next larger unit.
 _UNITS: Final = ((86400, 1 << 40, "d"), (3600, 24, "h"), (60, 60, "min"), (1, 60, "s"))
@@ -19,27 +22,33 @@ _MAX_FORECAST_SECONDS: Final = 10 * 365 * 86400
 # Maximum numbers of lines of one kind, and of characters of a target.
 _MAX_LINES: Final = 8
 _MAX_TARGET_CHARACTERS: Final = 60
+# The tone and the badge of a state; a card has those of the first state that one of its counters has.
+_STATES: Final[dict[str, tuple[Tone, str]]] = {
+    "grows": ("bad", "grows"),
+    "flat": ("good", "no growth"),
+    "unsure": ("plain", "too early"),
+}
 
 
 def lines(history: History) -> Iterator[str]:
     """Yield the state: a title, the counters of the tree and of the processes that grow, new descriptors, and notes."""
-    yield title(history)
+    yield _title(history)
     texts = {printable(name): counter_text(one) for name, one in outlooks(history).items()}
     width = max(map(len, texts), default=0)
     for name, (now, gained, growth) in texts.items():
         yield f"  {name:<{width}}{now:>11}{gained:>12}  {growth}"
-    yield from (f"  new     {text}" for text in new_lines(history))
+    yield from (f"  new     {text}" for text in _new_lines(history))
     yield from (f"  note    {printable(text)}" for text in islice(history.notes, _MAX_LINES))
 
 
-def title(history: History) -> str:
+def _title(history: History) -> str:
     """Return a line with the watched process, the duration, the number of samples, and the step."""
     step = "" if history.step is None else f", step {history.step:,}"
     seconds = duration(history.last - history.first)
     return printable(f"{history.start.root} {history.start.command}: {seconds}, {history.samples:,} samples{step}")
 
 
-def new_lines(history: History) -> list[str]:
+def _new_lines(history: History) -> list[str]:
     """Return lines for the new descriptors by target (what they refer to), most frequent first.
 
     If the counts were last updated more than two intervals before the last sample, each line says when that was.
@@ -96,3 +105,48 @@ def _rate(value: float, unit: Unit) -> str:
     if unit == "bytes":
         return format_amount(value, "bytes")
     return f"{value:.2f}" if abs(value) >= 0.095 else f"{value:.2g}"
+
+
+def page_of_ledger(path: Path) -> Page:
+    """Return the page of a ledger; raise `DecodeError` if the file is none."""
+    histories = read_histories(path)
+    summary = "Watched from outside. Growth is that of the later half of each watch, with a 95 % interval."
+    section = Section(cards=tuple(map(_build_card, histories)))
+    return Page(path.name, summary=(summary,), sections=(section,), partial=not all(one.ended for one in histories))
+
+
+def _build_card(history: History) -> Card:
+    views = outlooks(history)
+    totals = {name: one for name, one in views.items() if " of " not in name}
+    states = [*(one.state for one in totals.values()), "unsure"]
+    tone, badge = next(shown for state, shown in _STATES.items() if state in states)
+    rows = {name: (name, "{}, {}; {}".format(*counter_text(one))) for name, one in views.items()}
+    no_end = () if history.ended else ("No end was recorded: the watch was killed, or is still running.",)
+    parts = (
+        Part("What is counted", tuple(rows[name] for name in totals)),
+        Part("Which process", tuple(row for name, row in rows.items() if name not in totals)),
+        Part("New descriptors", tuple(("new", text) for text in _new_lines(history))),
+        Part("Notes", tuple(("note", text) for text in (*history.notes, *no_end))),
+    )
+    charts = [_build_chart(name, history.tracks[name], one) for name, one in totals.items()]
+    return Card(
+        _title(history),
+        tone,
+        badge,
+        (f"from {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(history.start.at))}",),
+        "; ".join(f"{name} {counter_text(one)[2]}" for name, one in totals.items() if one.state == "grows"),
+        tuple(part for part in parts if part.rows),
+        # Those of counters that grow first.
+        tuple(sorted(charts, key=lambda chart: chart.curves[0].tone != "bad")),
+    )
+
+
+def _build_chart(name: str, track: Track, one: Outlook) -> Chart:
+    xs = [float(step) for step in track.steps] if one.axis == "step" else [at - track.at[0] for at in track.at]
+    points = tuple((x, float(value)) for x, value in zip(xs, track.values, strict=True) if x >= 0)
+    line = None
+    if one.state == "grows" and one.slope is not None:
+        begin = one.slope.level - one.slope.value * (one.slope.end - one.slope.start)
+        line = (one.slope.start, begin), (one.slope.end, one.slope.level)
+    curve = Curve("", points, _STATES[one.state][0], line)
+    return Chart(f"{name}: {one.resource.plural}", one.resource.unit, one.axis, (curve,), counter_text(one)[2])

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.watch.history import Ledger, Row, read_histories, read_ledger
-from pytest_leakcheck.watch.ledger_page import page_of_ledger
+from pytest_leakcheck.watch.status_text import page_of_ledger
 
 START = Row(1000.0, 1, 42, "python train.py", 1.0)
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from pytest_leakcheck.watch.process_tree import Devices, memory_room
+from pytest_leakcheck.watch.follower import Devices, memory_room
 
 GIB = 1 << 30
 

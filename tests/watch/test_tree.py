@@ -14,10 +14,9 @@ from typing import IO
 import psutil
 import pytest
 
-from pytest_leakcheck.watch import process_tree as tree_module
-from pytest_leakcheck.watch.follower import Following
+from pytest_leakcheck.watch import follower as tree_module
+from pytest_leakcheck.watch.follower import Following, Tree
 from pytest_leakcheck.watch.history import read_histories
-from pytest_leakcheck.watch.process_tree import Tree
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
 
@@ -164,7 +163,7 @@ def refuse(process: psutil.Process) -> int:
 WATCHES_ITSELF = """
 import os, subprocess
 import psutil
-from pytest_leakcheck.watch.process_tree import Tree
+from pytest_leakcheck.watch.follower import Tree
 
 before = psutil.Process().num_fds()
 tree = Tree(os.getpid())

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from pytest_leakcheck.watch.history import read_histories
-from pytest_leakcheck.watch.ledger_page import page_of_ledger
+from pytest_leakcheck.watch.status_text import page_of_ledger
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_leakcheck.attribution.live_handles import live_children
 from pytest_leakcheck.probes.command_lines import mask_secrets
-from pytest_leakcheck.watch.process_tree import command_of
+from pytest_leakcheck.watch.follower import command_of
 
 
 @pytest.mark.parametrize(
