@@ -14,7 +14,7 @@ import pytest
 from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, OPTIONS, SCALING, WARMUP, Settings, resolve
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resource_table import ROWS, marker_form
-from pytest_leakcheck.plugin.stash import SETTINGS, SIZE
+from pytest_leakcheck.plugin import keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if added := config.hook.pytest_leakcheck_probes(config=config):
         _add_probes(config, added)
     settings = _read_settings(config)
-    config.stash[SETTINGS] = settings
+    config.stash[keys.SETTINGS] = settings
     if not settings.active:
         _refuse_options_without_effect(config)
         return
@@ -159,7 +159,7 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 
     Without ``--leakcheck``, ``steps(n)`` yields `n` steps and ``steps()`` one step; nothing is measured.
     """
-    settings = request.config.stash[SETTINGS]
+    settings = request.config.stash[keys.SETTINGS]
     if not settings.active:
         from pytest_leakcheck.plugin.inert import Leakcheck
 
@@ -180,12 +180,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         sweep = read_sweep(metafunc.definition.iter_markers(), metafunc.fixturenames)
     except InputError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
-    if sweep.engine == "gloo" and not metafunc.config.stash[SETTINGS].active:
+    if sweep.engine == "gloo" and not metafunc.config.stash[keys.SETTINGS].active:
         from pytest_leakcheck.plugin.inert import GlooAlone
 
         if not metafunc.config.pluginmanager.hasplugin("leakcheck-alone"):
             metafunc.config.pluginmanager.register(GlooAlone(), "leakcheck-alone")
-    size = metafunc.config.stash.get(SIZE, sweep.sizes[0])
+    size = metafunc.config.stash.get(keys.SIZE, sweep.sizes[0])
     # The node id does not contain the size, so that the id is the same with and without measuring.
     metafunc.parametrize(sweep.axis, [size], ids=[pytest.HIDDEN_PARAM])
 

@@ -9,26 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.baseline.known_leaks import (
-    Baseline,
-    BaselineError,
-    KnownLeaks,
-    Observed,
-    baseline_of,
-    find_fixed,
-    prune,
-    to_text,
-    update,
-)
-from pytest_leakcheck.baseline.known_leaks import read as read_baseline
+from pytest_leakcheck.baseline import known_leaks
+from pytest_leakcheck.baseline.known_leaks import Baseline, BaselineError, KnownLeaks
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.collection import selected_by
 from pytest_leakcheck.plugin.other_plugins import is_worker
-from pytest_leakcheck.plugin.stash import KNOWN, PROCESS
-from pytest_leakcheck.report.json_file import ReportError, is_report
-from pytest_leakcheck.report.json_file import read as read_report
+from pytest_leakcheck.report import json_file
 
 
 class BaselineSession:
@@ -42,12 +31,12 @@ class BaselineSession:
         self._config, self._settings, self._existing = config, settings, existing
         self._path = Path(config.rootpath, settings.baseline or "leakcheck-baseline.json")
         self._writes = settings.update_baseline or settings.prune_baseline
-        self._observed = Observed()
+        self._observed = known_leaks.Observed()
         self._lines: list[tuple[str, str]] = []
         self._is_report, self._notice = False, ""
-        self._is_controller = not is_worker(config) and PROCESS not in config.stash
+        self._is_controller = not is_worker(config) and keys.PROCESS not in config.stash
         self._known = None if settings.no_baseline else self._read()
-        config.stash[KNOWN] = self._known
+        config.stash[keys.KNOWN] = self._known
         if self._writes and self._is_controller:
             self._check_writing()
 
@@ -64,15 +53,15 @@ class BaselineSession:
     def _read_file(self) -> Baseline:
         """Read a file of known leaks, or the JSON report of an earlier session, whose leaks are known then."""
         try:
-            self._is_report = is_report(self._path)
+            self._is_report = json_file.is_report(self._path)
             if not self._is_report:
-                return read_baseline(self._path)
-            report = read_report(self._path)
-        except (OSError, BaselineError, ReportError) as error:
+                return known_leaks.read(self._path)
+            report = json_file.read(self._path)
+        except (OSError, BaselineError, json_file.ReportError) as error:
             where = "" if isinstance(error, BaselineError) else f"{self._path}: "
             raise pytest.UsageError(f"{where}{error}") from None
         self._notice = report.notice
-        return baseline_of(report.findings)
+        return known_leaks.baseline_of(report.findings)
 
     def _check_writing(self) -> None:
         wrong = ""
@@ -112,18 +101,18 @@ class BaselineSession:
             self._observed.floors.clear()
         baseline = self._known.baseline
         if self._writes:
-            change = update(baseline, self._observed, _today())
+            change = known_leaks.update(baseline, self._observed, _today())
             written = change.baseline
             if self._settings.prune_baseline and self._observed.whole:
-                written = prune(written, self._existing)
-            self._path.write_text(to_text(written), encoding="utf-8", errors="backslashreplace")
+                written = known_leaks.prune(written, self._existing)
+            self._path.write_text(known_leaks.to_text(written), encoding="utf-8", errors="backslashreplace")
             pruned = len(change.baseline.known) - len(written.known)
             counts = {"added": change.added, "changed": change.changed, "fixed": change.fixed, "pruned": pruned}
             counts["unchanged"] = change.unchanged - pruned
             done = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no leaks"
             self._lines.append(("green", f"leakcheck: wrote {self._path}: {done}"))
             return
-        for leak in find_fixed(baseline, self._observed):
+        for leak in known_leaks.find_fixed(baseline, self._observed):
             advice = f": remove {short_id(leak.finding)} from {self._path.name}, or --leakcheck-update-baseline"
             name = leak.owner or leak.site or leak.tests[0]
             self._lines.append(("dim", f"fixed: {name}{'' if self._is_report else advice}"))

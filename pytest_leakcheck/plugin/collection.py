@@ -15,8 +15,9 @@ from pytest_leakcheck.config.sampling import Cost, Forecast, TimePlan, choose_ca
 from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.other_plugins import is_worker, within_timeout
-from pytest_leakcheck.plugin.stash import NOT_ASKED, PLAN, PROCESS, SWEEP
+from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.probes import clock
 
 # Why a test is not judged, as the summary states it.
@@ -76,7 +77,7 @@ class Plans:
             try:
                 if item.get_closest_marker(SCALING) is not None:
                     # A process that was started for one test runs it at one size.
-                    if PROCESS not in item.config.stash:
+                    if keys.PROCESS not in item.config.stash:
                         from pytest_leakcheck.plugin.isolation.item_elsewhere import plan_sizes
 
                         plan_sizes(item)
@@ -87,13 +88,13 @@ class Plans:
                 wrong.append(f"{item.nodeid}: {error}")
             else:
                 if plan is None and not loops:
-                    item.stash[NOT_ASKED] = _why_not_asked(item, settings)
-                    if not item.stash[NOT_ASKED]:
+                    item.stash[keys.NOT_ASKED] = _why_not_asked(item, settings)
+                    if not item.stash[keys.NOT_ASKED]:
                         plan = plan_unmarked(item.nodeid, settings)
                         self._unmarked.add(item.nodeid)
                 if plan is not None:
-                    item.stash[NOT_ASKED] = ""
-                    item.stash[PLAN] = within_timeout(item, plan)
+                    item.stash[keys.NOT_ASKED] = ""
+                    item.stash[keys.PLAN] = within_timeout(item, plan)
         return wrong
 
 
@@ -207,9 +208,9 @@ class Sampling:
 
 def is_asked(item: pytest.Item) -> bool:
     """Return whether a test is to be judged in this session."""
-    if item.stash.get(NOT_ASKED, ""):
+    if item.stash.get(keys.NOT_ASKED, ""):
         return False
-    return PLAN in item.stash or SWEEP in item.stash or uses_fixture(item)
+    return keys.PLAN in item.stash or keys.SWEEP in item.stash or uses_fixture(item)
 
 
 def uses_fixture(item: pytest.Item) -> bool:
@@ -243,9 +244,6 @@ def _leave_out(items: Collection[pytest.Item], names: Collection[str], reason: s
     """Let the items with these node ids run once; return the others."""
     for item in items:
         if item.nodeid in names:
-            item.stash[NOT_ASKED] = reason
-            keys: tuple[pytest.StashKey[Any], ...] = (PLAN, SWEEP)
-            for key in keys:
-                if key in item.stash:
-                    del item.stash[key]
+            item.stash[keys.NOT_ASKED] = reason
+            rebuild(item.stash, item.stash._storage.keys() - {keys.PLAN, keys.SWEEP})
     return [item for item in items if item.nodeid not in names]

@@ -20,9 +20,9 @@ from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, le
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import Leakcheck, check_steps
 from pytest_leakcheck.plugin.item_reports import apply, report_findings
-from pytest_leakcheck.plugin.stash import FINDINGS, KNOWN, NOT_ASKED, PLAN, PROCESS, REPEATING, SIZE, UNMEASURED
 from pytest_leakcheck.plugin.undisturbed import unmeasured
 from pytest_leakcheck.runner.repetition import Repetition, measure_block
 
@@ -36,15 +36,15 @@ UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() n
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     """Return the value of the fixture, which measures nothing with a debugger, or in the last run of a repeated test."""
-    if SIZE in node.config.stash:
+    if keys.SIZE in node.config.stash:
         from pytest_leakcheck.plugin.isolation.metered_run import Sized
 
         return Sized(node.config)
-    if node.stash[UNMEASURED] or node.stash.get(NOT_ASKED, ""):
+    if node.stash[keys.UNMEASURED] or node.stash.get(keys.NOT_ASKED, ""):
         return Leakcheck()
-    if REPEATING in node.stash:
+    if keys.REPEATING in node.stash:
         return _RepeatedFixture(node)
-    if PLAN in node.stash:
+    if keys.PLAN in node.stash:
         return Leakcheck()
     fixture = node.stash[_FIXTURE] = MeasuringFixture(node, for_test(settings, node.nodeid))
     return fixture
@@ -54,7 +54,7 @@ class _RepeatedFixture(Leakcheck):
     """The fixture in a test that is repeated as a whole; gauges are read at the end of the body."""
 
     def __init__(self, node: pytest.Item) -> None:
-        self._iteration = node.stash[REPEATING]
+        self._iteration = node.stash[keys.REPEATING]
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         self._iteration.gauges.follow(name, read, level)
@@ -112,7 +112,7 @@ class MeasuringFixture(Leakcheck):
         self._not_begun.remove(levels)
         effort = effort_of(self._settings) if n is None else replace(effort_of(self._settings), iterations=n)
         budgets = (*self._gauge_budgets(), *levels)
-        process = self._node.config.stash.get(PROCESS, {})
+        process = self._node.config.stash.get(keys.PROCESS, {})
         ceiling = ceiling_of(self._node.iter_markers(), self._settings)
         plan = Plan(self._node.nodeid, budgets, effort, process, ceiling)
         repetition = self._repetition = Repetition(plan, self._gauges)
@@ -123,7 +123,7 @@ class MeasuringFixture(Leakcheck):
             while wanted:
                 _forbid_blocking(switch)
                 yield step
-                if self._node.stash[UNMEASURED]:
+                if self._node.stash[keys.UNMEASURED]:
                     repetition.end("interrupted")
                     return
                 step += 1
@@ -167,7 +167,7 @@ class MeasuringFixture(Leakcheck):
                     switch = _allow_blocking()
         finally:
             _forbid_blocking(switch)
-        if not self._node.stash[UNMEASURED]:
+        if not self._node.stash[keys.UNMEASURED]:
             self._report(finished())
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
@@ -190,7 +190,7 @@ class MeasuringFixture(Leakcheck):
     def interrupt(self) -> None:
         """Report what was found until Ctrl-C ended the test, whose reports are not logged."""
         self.close()
-        findings: list[Finding] = self._node.stash.get(FINDINGS, [])
+        findings: list[Finding] = self._node.stash.get(keys.FINDINGS, [])
         report_findings(self._node, findings, [result for result, _step in self._left])
 
     def finish(self) -> None:
@@ -201,14 +201,14 @@ class MeasuringFixture(Leakcheck):
             nothing = Recording(self._node.nodeid, (), stopped="interrupted")
             self._report(left_early(Result(Plan(self._node.nodeid, budgets), nothing, (), {}), None))
         if not self._used:
-            self._node.stash[UNMEASURED] = UNUSED
+            self._node.stash[keys.UNMEASURED] = UNUSED
 
     def _gauge_budgets(self) -> tuple[Budget, ...]:
         return tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items())
 
     def _report(self, result: Result) -> None:
-        finding = conclude(result, Policy.of(self._settings, self._node.config.stash[KNOWN]))
-        self._node.stash.setdefault(FINDINGS, []).append(finding)
+        finding = conclude(result, Policy.of(self._settings, self._node.config.stash[keys.KNOWN]))
+        self._node.stash.setdefault(keys.FINDINGS, []).append(finding)
         apply(finding, self._node, self._settings)
 
 

@@ -15,23 +15,12 @@ from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, plan_test
 from pytest_leakcheck.config.rules import for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.plugin import baseline_session, fixture, other_plugins, progress_line, session_report
+from pytest_leakcheck.plugin import baseline_session, fixture, keys, other_plugins, progress_line, session_report
 from pytest_leakcheck.plugin.collection import Plans, Sampling, find_debugger, is_asked, uses_fixture
 from pytest_leakcheck.plugin.other_plugins import is_distributed, is_worker, use_own_folder
 from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
-from pytest_leakcheck.plugin.stash import (
-    FINDINGS,
-    NOT_ASKED,
-    ORIGIN,
-    PLAN,
-    PROCESS,
-    REPEATED,
-    STOPPED,
-    SWEEP,
-    UNMEASURED,
-)
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
@@ -51,7 +40,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
 
         account_for_tensors()
         config.add_cleanup(remove_probes)
-    sampling = Sampling(config, settings) if PROCESS not in config.stash else None
+    sampling = Sampling(config, settings) if keys.PROCESS not in config.stash else None
     if sampling is not None:
         if not is_worker(config):
             remove_stale(clock.wall_time())
@@ -93,10 +82,10 @@ class ItemProtocol:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-        if item.stash[UNMEASURED]:
+        if item.stash[keys.UNMEASURED]:
             return None
         # Imported here, because most tests run in this process and need neither isolation nor psutil.
-        if SWEEP in item.stash:
+        if keys.SWEEP in item.stash:
             from pytest_leakcheck.plugin.isolation.item_elsewhere import ScaledItem
 
             ScaledItem(item, for_test(self._settings, item.nodeid)).run(nextitem)
@@ -104,18 +93,18 @@ class ItemProtocol:
             from pytest_leakcheck.plugin.isolation.item_elsewhere import IsolatedItem
 
             IsolatedItem(item, self._settings, plan).run(nextitem)
-        elif PLAN in item.stash:
-            self._repeater.run_item(item, nextitem, item.stash[PLAN])
+        elif keys.PLAN in item.stash:
+            self._repeater.run_item(item, nextitem, item.stash[keys.PLAN])
         else:
             return None
         return True
 
     def _plan_if_isolated(self, item: pytest.Item) -> Plan | None:
         """Return the plan of an item that must run in a subprocess; None for others, and in a process for one test."""
-        if PROCESS in item.config.stash:
+        if keys.PROCESS in item.config.stash:
             return None
-        plan = item.stash.get(PLAN, None)
-        if plan is None and uses_fixture(item) and not item.stash.get(NOT_ASKED, ""):
+        plan = item.stash.get(keys.PLAN, None)
+        if plan is None and uses_fixture(item) and not item.stash.get(keys.NOT_ASKED, ""):
             # A provisional plan, with the effort and the ceiling. Its resource is named if the subprocess gives no verdict.
             settings, budgets = for_test(self._settings, item.nodeid), [Budget(next(iter(RESOURCES)))]
             ceiling = ceiling_of(item.iter_markers(), settings)
@@ -132,17 +121,17 @@ class ItemState:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self._item = item
-        item.stash[UNMEASURED] = find_debugger(item.config)
+        item.stash[keys.UNMEASURED] = find_debugger(item.config)
         try:
             return (yield)
         finally:
-            rebuild(item.stash, item.stash._storage.keys() - {FINDINGS, REPEATED, ORIGIN})
+            rebuild(item.stash, item.stash._storage.keys() - {keys.FINDINGS, keys.REPEATED, keys.ORIGIN})
 
     @pytest.hookimpl
     def pytest_enter_pdb(self) -> None:
         """Note that ``breakpoint()`` or ``pdb.set_trace()`` stopped in the test, so that it is not repeated again."""
-        if self._item is not None and not self._item.stash[UNMEASURED]:
-            self._item.stash[UNMEASURED] = STOPPED
+        if self._item is not None and not self._item.stash[keys.UNMEASURED]:
+            self._item.stash[keys.UNMEASURED] = keys.STOPPED
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -150,7 +139,7 @@ class ItemState:
         item = self._item
         if item is None or item.nodeid != report.nodeid:
             return
-        if not_asked := item.stash.get(NOT_ASKED, ""):
+        if not_asked := item.stash.get(keys.NOT_ASKED, ""):
             report.leakcheck_not_asked = not_asked  # type: ignore[attr-defined]
-        if (reason := item.stash[UNMEASURED]) and is_asked(item):
+        if (reason := item.stash[keys.UNMEASURED]) and is_asked(item):
             report.leakcheck_unmeasured = reason  # type: ignore[attr-defined]

@@ -25,8 +25,8 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, interrupted
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import WORST_FIRST, Finding
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import LeakError
-from pytest_leakcheck.plugin.stash import ARGUMENTS, KNOWN, PLAN, PROCESS, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
 from pytest_leakcheck.report.glyphs import in_quotes
@@ -159,7 +159,11 @@ def report_findings(item: pytest.Item, findings: Iterable[Finding], results: Ite
         for finding in findings:
             session.add(finding)
         for result in results:
-            session.add(conclude(interrupted(result), Policy.of(item.config.stash[SETTINGS], item.config.stash[KNOWN])))
+            session.add(
+                conclude(
+                    interrupted(result), Policy.of(item.config.stash[keys.SETTINGS], item.config.stash[keys.KNOWN])
+                )
+            )
 
 
 def rerun_command(finding: Finding, item: pytest.Item) -> str:
@@ -167,16 +171,16 @@ def rerun_command(finding: Finding, item: pytest.Item) -> str:
     config, folder = item.config, item.config.invocation_params.dir
     # What selects the tests on the command line of the session; options may be among it.
     worker: dict[str, Any] = getattr(config, "workerinput", {})
-    given = tuple(worker.get("mainargv", ())) or config.stash.get(ARGUMENTS, ()) or tuple(map(str, config.args))
+    given = tuple(worker.get("mainargv", ())) or config.stash.get(keys.ARGUMENTS, ()) or tuple(map(str, config.args))
     options, target = _target_of(item, given)
-    culprit, plan, more = finding.culprit, item.stash.get(PLAN, None), ""
+    culprit, plan, more = finding.culprit, item.stash.get(keys.PLAN, None), ""
     if culprit is not None and culprit.ran_out_of_time and plan is not None and not plan.effort.time_without_timeout:
         more = plan.effort.advise_time(MORE_TIME * plan.effort.max_time)
     if not more and (target in given or _normalize(target, folder) in (_normalize(word, folder) for word in given)):
         return ""
     if "isolated" in finding.recording.environment:
         options = ("--leakcheck-isolate", *options)
-    words = (command_of(config.stash[SETTINGS]), more, *options, in_quotes(target))
+    words = (command_of(config.stash[keys.SETTINGS]), more, *options, in_quotes(target))
     return " ".join(filter(None, words))
 
 
@@ -281,7 +285,7 @@ def rerunner_of(item: pytest.Item) -> Any:
     plugin: Any = item.config.pluginmanager.getplugin("rerunfailures")
     needed = ("get_reruns_count", "pytest_runtest_protocol", "runtestprotocol")
     known = all(callable(getattr(plugin, name, None)) for name in needed)
-    return plugin if known and PROCESS not in item.config.stash and plugin.get_reruns_count(item) else None
+    return plugin if known and keys.PROCESS not in item.config.stash and plugin.get_reruns_count(item) else None
 
 
 def hand_to_rerunfailures(

@@ -24,6 +24,7 @@ from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, do
 from pytest_leakcheck.judge.exhaustion import exhausted_by
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import RED, Finding
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.item_reports import (
     apply,
     attach,
@@ -36,16 +37,6 @@ from pytest_leakcheck.plugin.item_reports import (
 from pytest_leakcheck.plugin.other_plugins import AllureResults, Examples, Timer
 from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.report_files import DeviceSnapshot
-from pytest_leakcheck.plugin.stash import (
-    FINDINGS,
-    KNOWN,
-    ORIGIN,
-    PLAN,
-    REPEATED,
-    REPEATING,
-    UNMEASURED,
-    Iteration,
-)
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, unmeasured
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -74,7 +65,7 @@ class Repeater:
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Repeat an item, then log one run with the finding. A forked child process exits here on an exception."""
-        origin = item.stash[ORIGIN] = Origin()
+        origin = item.stash[keys.ORIGIN] = Origin()
         examples = Examples(item)
         self._snapshot = DeviceSnapshot(item, self._settings)
         try:
@@ -104,13 +95,13 @@ class Repeater:
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         if result is not None:
             finding = self._snapshot.take(self._conclude(item, result))
-            item.stash[FINDINGS] = [finding]
-            item.stash[REPEATED] = clock.monotonic() - began
+            item.stash[keys.FINDINGS] = [finding]
+            item.stash[keys.REPEATED] = clock.monotonic() - began
             with OriginalFunctions():
                 item.user_properties += junit_properties(finding)
             if first_run:
                 with room_for_descriptors():
-                    first_run = with_finding(item, first_run, finding, item.stash[REPEATED])
+                    first_run = with_finding(item, first_run, finding, item.stash[keys.REPEATED])
         Timer(item).start_last()
         if not first_run:
             examples.fix()
@@ -120,7 +111,7 @@ class Repeater:
 
     def _conclude(self, item: pytest.Item, result: Result) -> Finding:
         """Return the finding on a test; it is inconclusive if that fails."""
-        policy = Policy.of(self._settings, item.config.stash[KNOWN])
+        policy = Policy.of(self._settings, item.config.stash[keys.KNOWN])
         try:
             if any(budget.peak is not None for budget in result.plan.budgets):
                 from pytest_leakcheck.plugin.isolation.item_elsewhere import judge_peaks
@@ -144,31 +135,31 @@ class Repeater:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
         """In the logged run, raise `LeakError` for a red finding, and skip the test if a resource could not be read."""
-        if REPEATING not in item.stash and PLAN in item.stash:
-            for finding in item.stash.get(FINDINGS, []):
+        if keys.REPEATING not in item.stash and keys.PLAN in item.stash:
+            for finding in item.stash.get(keys.FINDINGS, []):
                 apply(finding, item, self._settings)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        if REPEATING in item.stash:
-            item.stash[REPEATING].gauges.read()
-            item.stash[REPEATING].residue.before_teardown()
+        if keys.REPEATING in item.stash:
+            item.stash[keys.REPEATING].gauges.read()
+            item.stash[keys.REPEATING].residue.before_teardown()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        if ORIGIN in item.stash:
-            item.stash[ORIGIN].leave_elsewhere(int(call.excinfo is not None))
+        if keys.ORIGIN in item.stash:
+            item.stash[keys.ORIGIN].leave_elsewhere(int(call.excinfo is not None))
         report = yield
-        if REPEATING in item.stash:
+        if keys.REPEATING in item.stash:
             # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is reported as failed.
             if call.excinfo is not None:
-                item.stash[REPEATING].error = call.excinfo.value
-        elif FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
-            attach(report, item.stash[FINDINGS], call)
+                item.stash[keys.REPEATING].error = call.excinfo.value
+        elif keys.FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
+            attach(report, item.stash[keys.FINDINGS], call)
             # ``--durations`` and JUnit show where the time of a session goes.
-            report.duration += item.stash.get(REPEATED, 0.0)
+            report.duration += item.stash.get(keys.REPEATED, 0.0)
         return report
 
     def _repeat(
@@ -185,7 +176,7 @@ class Repeater:
         repetition = Repetition(plan, left=self._left_threads)
         # Made in the warm-up, so they are part of the start level.
         first_run: list[pytest.TestReport] = []
-        iteration = item.stash[REPEATING] = Iteration(residue, repetition, Gauges())
+        iteration = item.stash[keys.REPEATING] = keys.Iteration(residue, repetition, Gauges())
         try:
             repetition.begin()
             while True:
@@ -195,7 +186,7 @@ class Repeater:
                 timer.stop()
                 error, iteration.error = iteration.error, None
                 failed = error is not None or residue.failed_subtests()
-                if item.stash[UNMEASURED] or (failed and iteration.count == 1):
+                if item.stash[keys.UNMEASURED] or (failed and iteration.count == 1):
                     repetition.end("failed")
                     return None, first_run or reports
                 residue.put_back()
@@ -224,7 +215,7 @@ class Repeater:
             _end_early(item, repetition, error)
             raise
         finally:
-            del item.stash[REPEATING]
+            del item.stash[keys.REPEATING]
 
 
 def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException) -> None:

@@ -21,8 +21,8 @@ from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import RED, Causes, Finding
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, added_rows
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.item_reports import MORE_TIME, command_of, findings_of
-from pytest_leakcheck.plugin.stash import PROCESS
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.command_lines import mask_secrets
 from pytest_leakcheck.report.github import annotate, summary_table
@@ -156,7 +156,7 @@ class GithubActions:
 
 def folder_of_reports(config: pytest.Config, settings: Settings) -> str:
     """Return the folder of the page or of the JSON report; empty if the session writes neither."""
-    if PROCESS in config.stash:
+    if keys.PROCESS in config.stash:
         child: Any = config.pluginmanager.getplugin("leakcheck-child")
         return str(child.reports)
     given = settings.html or settings.json

@@ -16,13 +16,13 @@ from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
 from pytest_leakcheck.plugin.collection import NO_TIME, Sampling, find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of
 from pytest_leakcheck.plugin.other_plugins import XdistController, has_xdist, is_worker
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
-from pytest_leakcheck.plugin.stash import SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.finding_text import WIDTH, Line, Style
@@ -48,7 +48,7 @@ class SessionReport:
 
     def __init__(self, config: pytest.Config, baseline: BaselineSession, sampling: Sampling | None) -> None:
         """Register the hooks of an xdist controller."""
-        settings = self._settings = config.stash[SETTINGS]
+        settings = self._settings = config.stash[keys.SETTINGS]
         self._config, self._baseline, self._sampling = config, baseline, sampling
         # As text, because of the time that each collection of garbage takes (`item_reports.attach`).
         self._shown: list[str] = []

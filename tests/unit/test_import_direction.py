@@ -108,7 +108,7 @@ def test_a_planted_violation_is_found() -> None:
     planted["judge.growth"] += "\nif TYPE_CHECKING:\n    from pytest_leakcheck.runner import repetition\n"
     planted["judge.slope"] += "\nfrom pytest_leakcheck.probes import clock\n"
     planted["model.culprit"] += "\nimport pytest\n"
-    planted["watch.history"] += "\nfrom pytest_leakcheck.plugin.stash import PLAN\n"
+    planted["watch.history"] += "\nfrom pytest_leakcheck.plugin.keys import PLAN\n"
     planted["runner.repetition"] += "\nfrom _pytest.runner import runtestprotocol\n"
     assert violations(planted) == [
         "judge.growth imports runner.repetition",
@@ -116,7 +116,7 @@ def test_a_planted_violation_is_found() -> None:
         "model.culprit imports pytest",
         "model.units imports judge.growth",
         "runner.repetition imports _pytest",
-        "watch.history imports plugin.stash",
+        "watch.history imports plugin.keys",
     ]
     planted = sources()
     planted["judge.growth"] += "\ndef late():\n    from pytest_leakcheck.judge.judge_series import judge\n"

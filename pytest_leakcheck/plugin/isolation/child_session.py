@@ -24,8 +24,8 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck.model.decoding import decode
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
-from pytest_leakcheck.plugin.stash import ARGUMENTS, PLAN, PROCESS, SIZE
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
 from pytest_leakcheck.runner.environment import Origin
@@ -73,8 +73,8 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
         if hasattr(config.option, name):
             setattr(config.option, name, value)
     config.args = [task.file]
-    config.stash[ARGUMENTS] = task.arguments
-    config.stash[PROCESS] = {"isolated": _describe_allocator()}
+    config.stash[keys.ARGUMENTS] = task.arguments
+    config.stash[keys.PROCESS] = {"isolated": _describe_allocator()}
     if task.worker is not None:
         config.workerinput, config.workeroutput = task.worker, {}  # type: ignore[attr-defined]
     # These plugins would overwrite the session's cache of the last run.
@@ -85,7 +85,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     if sizing is not None:
         from pytest_leakcheck.plugin.isolation.metered_run import SizedProtocol
 
-        config.stash[SIZE] = sizing.size
+        config.stash[keys.SIZE] = sizing.size
         config.pluginmanager.register(SizedProtocol(sizing, child.board, child.write), "leakcheck-sized")
     return (yield)
 
@@ -116,12 +116,12 @@ class Child:
         result = yield
         items[:] = [item for item in items if self._is_requested(item)][:1]
         for item in items:
-            plan = item.stash.get(PLAN, None)
+            plan = item.stash.get(keys.PLAN, None)
             if plan is not None and self._task.sizing is not None:
                 # Without a plan, the item is not repeated. It runs once, so that its peaks can be measured.
-                del item.stash[PLAN]
+                del item.stash[keys.PLAN]
             elif plan is not None:
-                item.stash[PLAN] = replace(plan, test=self._task.test, process=item.config.stash[PROCESS])
+                item.stash[keys.PLAN] = replace(plan, test=self._task.test, process=item.config.stash[keys.PROCESS])
         if not items:
             self.write(Messages(not_found=1))
         return result

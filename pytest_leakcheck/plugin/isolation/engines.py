@@ -24,11 +24,11 @@ from pytest_leakcheck.config.plan import Effort
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Sizing
 from pytest_leakcheck.model.resources import RESIDENT
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_lines
 from pytest_leakcheck.plugin.item_reports import plain_node_id
 from pytest_leakcheck.plugin.other_plugins import SESSION_FOLDER, has_timeout, is_worker
 from pytest_leakcheck.plugin.report_files import folder_of_reports
-from pytest_leakcheck.plugin.stash import ARGUMENTS, SETTINGS
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.folders import PRIVATE_PREFIX
@@ -139,7 +139,7 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         worker=getattr(config, "workerinput", None),
         sizing=sizing,
         arguments=_session_arguments(config),
-        reports=folder_of_reports(config, config.stash[SETTINGS]),
+        reports=folder_of_reports(config, config.stash[keys.SETTINGS]),
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     if has_room(str(folder.parent)):
@@ -175,8 +175,8 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
 
 def _session_arguments(config: pytest.Config) -> tuple[str, ...]:
     """Return the command line of the session, without the further arguments of a process for one test."""
-    if ARGUMENTS in config.stash:
-        return config.stash[ARGUMENTS]
+    if keys.ARGUMENTS in config.stash:
+        return config.stash[keys.ARGUMENTS]
     given = config.invocation_params
     plugins = [word for name in given.plugins or () if isinstance(name, str) for word in ("-p", name)]
     return (*plugins, *map(str, given.args))

@@ -35,11 +35,11 @@ from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import RED, Finding, Verdict
 from pytest_leakcheck.model.recording import NOT_READ, Point, Recording, Scaled, Sizing, Stopped
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.isolation.engines import WORLD_GROUP, WORLDS, Subprocess
 from pytest_leakcheck.plugin.isolation.messages import Answer
 from pytest_leakcheck.plugin.item_reports import end_item, make_report, report_findings, reports_of, warn
 from pytest_leakcheck.plugin.other_plugins import AllureResults, has_xdist, is_worker
-from pytest_leakcheck.plugin.stash import FINDINGS, PLAN, STOPPED, SWEEP, UNMEASURED
 from pytest_leakcheck.plugin.undisturbed import unmeasured, why_failed
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
@@ -117,9 +117,9 @@ class IsolatedItem(ItemElsewhere):
         item, answer = self._item, self._engine.run()
         (messages,) = answer.messages
         reports = reports_of(item, messages)
-        if any(getattr(report, "leakcheck_unmeasured", "") == STOPPED for report in reports):
+        if any(getattr(report, "leakcheck_unmeasured", "") == keys.STOPPED for report in reports):
             # The subprocess has no terminal to type in, so run the test in this process.
-            item.stash[UNMEASURED] = STOPPED
+            item.stash[keys.UNMEASURED] = keys.STOPPED
             return []
         warn(item, messages.warnings)
         phases = [report.when for report in reports if not isinstance(report, pytest.SubtestReport)]
@@ -148,7 +148,7 @@ class IsolatedItem(ItemElsewhere):
         if not isinstance(error, Unavailable):
             verdicts = unmeasured(plan, error).verdicts
         finding = self._conclude(verdicts)
-        item.stash[PLAN], item.stash[FINDINGS] = plan, [finding]
+        item.stash[keys.PLAN], item.stash[keys.FINDINGS] = plan, [finding]
         item.user_properties += junit_properties(finding)
         return []
 
@@ -218,12 +218,12 @@ def _stuck_ranks(answer: Answer) -> list[int]:
 
 def plan_sizes(item: pytest.Item) -> None:
     """Store the sweep of a test over an axis; raise `InputError` if the mark is invalid or does not suit the item."""
-    if SWEEP in item.stash:
+    if keys.SWEEP in item.stash:
         return
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         wrong = "only a function can take the size of an axis as an argument: write def test_it(shards)"
         raise InputError(f"{SCALING}: {wrong}")
-    sweep = item.stash[SWEEP] = read_sweep(item.iter_markers(), item.fixturenames)
+    sweep = item.stash[keys.SWEEP] = read_sweep(item.iter_markers(), item.fixturenames)
     if sweep.engine == "thread" and iscoroutinefunction(item.obj):
         wrong = f'engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
         raise InputError(f"{SCALING}: {wrong}")
@@ -239,7 +239,7 @@ class ScaledItem(ItemElsewhere):
     """
 
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
-        self._sweep = item.stash[SWEEP]
+        self._sweep = item.stash[keys.SWEEP]
         super().__init__(item, settings, effort_of(settings), self._sweep.engine)
         self._points: list[Point] = []
         self._culprits: Sequence[Culprit] = ()

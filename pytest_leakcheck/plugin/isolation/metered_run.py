@@ -12,9 +12,9 @@ from typing import Final
 import pytest
 
 from pytest_leakcheck.model.recording import EXACT, Recording, Sizing
+from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages
-from pytest_leakcheck.plugin.stash import METER
 from pytest_leakcheck.runner.environment import Origin, describe_environment
 from pytest_leakcheck.runner.peak_meter import Meter
 from pytest_leakcheck.runner.processes.supervisor import Board
@@ -34,7 +34,7 @@ class SizedProtocol:
     # The innermost wrapper, so that the work of other plugins is not measured.
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
-        meter = item.config.stash[METER] = Meter(self._sizing.resources, self._sizing.naming)
+        meter = item.config.stash[keys.METER] = Meter(self._sizing.resources, self._sizing.naming)
         if self._sizing.engine == "thread" and isinstance(item, pytest.Function):
             item.obj = _wrap_in_threads(item.obj, self._sizing.size)
         self._board.iteration += 1
@@ -46,7 +46,7 @@ class SizedProtocol:
             origin.leave_elsewhere(int(sys.exc_info()[0] is not None))
             series, peaks, phases = meter.end()
             self._board.iteration += 1
-            del item.config.stash[METER]
+            del item.config.stash[keys.METER]
         recording = Recording(
             item.nodeid,
             series,
@@ -73,14 +73,14 @@ class Sized(Leakcheck):
         return int(getattr(_THREAD_RANK, "number", os.environ.get("RANK", "0")))
 
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:  # noqa: ARG002 - others use it
-        meter = self._config.stash.get(METER, None)
+        meter = self._config.stash.get(keys.METER, None)
         if meter is None:
             raise RuntimeError(f"leakcheck.gauge({name!r}) was called outside of the test: call it in the test's body")
         meter.gauge(name, read, getattr(_THREAD_RANK, "number", None))
 
     def checkpoint(self, label: str) -> None:
-        if METER in self._config.stash:
-            self._config.stash[METER].checkpoint(label)
+        if keys.METER in self._config.stash:
+            self._config.stash[keys.METER].checkpoint(label)
 
 
 # `number` is the rank of a thread that `_wrap_in_threads` started.
