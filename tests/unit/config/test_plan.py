@@ -2,38 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_leakcheck.config.budget import Budget, growth_budgets
-from pytest_leakcheck.config.plan import ADAPTIVE, LONGEST, Effort, plan_test
+from pytest_leakcheck.config.plan import ADAPTIVE, LONGEST, Effort
 from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.model import InputError
 
 
-def names(plan_budgets: tuple[Budget, ...]) -> list[str]:
-    return [budget.resource for budget in plan_budgets]
-
-
-def test_budgets_alone_are_judged_in_the_order_of_scarcity() -> None:
-    plan = plan_test("t", (Budget("rss", 5), Budget("fd", 0)), Effort())
-    assert plan.budgets == (Budget("fd", 0), Budget("rss", 5))
-
-
-def test_everything_adds_growth_budgets_that_are_not_explicit() -> None:
-    plan = plan_test("t", (Budget("heap", 5),), Effort(), growth_budgets(("countable", "memory")))
-    memory = ["heap", "object", "block", "arrow", "vram", "mmap", "rss"]
-    assert names(plan.budgets) == ["process", "fd", "thread", "shm", "disk", "task", *memory]
-    assert [budget for budget in plan.budgets if budget.explicit] == [Budget("heap", 5)]
-
-
-def test_named_resources_are_added_as_explicit_and_nothing_else() -> None:
-    plan = plan_test("t", (), Effort(), (Budget("rss"), Budget("fd")))
-    assert names(plan.budgets) == ["fd", "rss"]
-    assert all(budget.explicit and budget.level is None for budget in plan.budgets)
-
-
-def test_the_effort_is_carried_and_0_iterations_mean_as_many_as_are_needed() -> None:
-    effort = Effort(iterations=0, warmup=1)
-    assert plan_test("t", (), effort).effort == effort
-    assert (effort.usual, effort.most) == (ADAPTIVE, LONGEST)
+def test_0_iterations_mean_as_many_as_are_needed() -> None:
+    assert (Effort().usual, Effort().most) == (ADAPTIVE, LONGEST)
     assert (Effort(iterations=40).usual, Effort(iterations=40).most) == (40, 40)
 
 

@@ -79,7 +79,6 @@ OK = finding(
     (Series("fd", (11,) * 7 + (12,) * 53, (0,) * 59), Series("heap", (10_000_000,) * 60)),
     (Budget("fd"), parse_budget("heap", ("1 MiB",), {})),
 )
-ALL = (LEAK, OVER_BUDGET, UNCLOSED, INCONCLUSIVE, UNAVAILABLE, OK)
 GOLDEN: list[tuple[Finding, str]] = [
     (
         LEAK,
@@ -178,18 +177,6 @@ def test_the_whole_block(one: Finding, text: str) -> None:
     command = f'pytest --leakcheck "{one.test}"'
     assert block(one, command=command) == text.strip("\n")
     assert block(one) == text.strip("\n").rpartition("\n")[0]
-
-
-@pytest.mark.parametrize("one", ALL, ids=[one.verdict.outcome for one in ALL])
-def test_lines_are_no_wider_than_a_terminal(one: Finding) -> None:
-    command = f'pytest --leakcheck --leakcheck-isolate --leakcheck-max-time=120 "{one.test}"'
-    first, empty, *lines, following = block(one, command=command).splitlines()
-    assert first == headline(one)
-    assert len(first) <= 80
-    assert empty == ""
-    assert all(0 < len(line) <= 80 and line == line.rstrip() for line in lines)
-    # The command is there to be copied, and is whole whatever its width.
-    assert following == f"  next         {command}"
 
 
 def test_a_wide_terminal_is_filled_and_a_name_is_not_broken() -> None:
