@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import webbrowser
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.model import INTERRUPTED
+from pytest_leakcheck.model import INTERRUPTED, WRONG_USE
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.report.html.view_model import Page
+
+# The first line of a ledger contains this key, that of a report does not.
+_LEDGER_KEY: Final = '"watch":'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,7 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_subcommand(arguments: Sequence[str]) -> int:
     from leakcheck_incidents.repro import command as repro_command
-    from pytest_leakcheck import report_command
     from pytest_leakcheck.baseline import command as baseline_command
     from pytest_leakcheck.report import compare_command
     from pytest_leakcheck.watch import command as watch_command
@@ -33,8 +41,11 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for command in (repro_command, watch_command, report_command, compare_command, baseline_command):
-        command.add_parser(commands)
+    repro_command.add_parser(commands)
+    watch_command.add_parser(commands)
+    _add_report_parser(commands)
+    compare_command.add_parser(commands)
+    baseline_command.add_parser(commands)
     at = list(arguments).index("--") if "--" in arguments else len(arguments)
     words, to_start = arguments[:at], list(arguments[at + 1 :])
     given, unknown = parser.parse_known_args(words, argparse.Namespace(to_start=to_start))
@@ -58,6 +69,56 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
         commands.choices[given.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     status: int = given.run(given)
     return status
+
+
+def _add_report_parser(commands: Any) -> None:
+    parser = commands.add_parser(
+        "report",
+        help="write an HTML page from a watch ledger or a --leakcheck-json report",
+        description="Writes FILE.html, which loads nothing from the network.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="watch-PID.jsonl, or a file of --leakcheck-json")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (default: the folder of FILE)")
+    parser.add_argument("--no-open", action="store_true", help="do not open it in a browser")
+    parser.add_argument("--no-source", action="store_true", help="leave lines of source out of the page")
+    parser.set_defaults(run=_write_report)
+
+
+def _write_report(given: argparse.Namespace) -> int:
+    """Write a page; return 2 if the file is unreadable or of an unknown kind, or the page cannot be written."""
+    try:
+        page = _read_page(given.file, source=not given.no_source)
+        from pytest_leakcheck.report.html.render import write_page
+
+        html = write_page(page, given.out or given.file.parent, given.file.stem)
+    except (OSError, ValueError, OverflowError, RecursionError) as error:
+        what = (isinstance(error, OSError) and error.strerror) or str(error)
+        if isinstance(error, OverflowError):
+            what = "damaged: a number in it is too large"
+        elif isinstance(error, RecursionError):
+            what = "damaged: its values are nested too deeply"
+        print(f"pytest-leakcheck report: {given.file}: {what}", file=sys.stderr)
+        return WRONG_USE
+    print(html)
+    if not given.no_open and sys.stdout.isatty():
+        webbrowser.open(html.resolve().as_uri())
+    return 0
+
+
+def _read_page(path: Path, *, source: bool) -> Page:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        first = file.readline()
+    if _LEDGER_KEY in first:
+        from pytest_leakcheck.watch.status_text import page_of_ledger
+
+        return page_of_ledger(path)
+    from pytest_leakcheck.report.html.findings_page import page_of_report
+    from pytest_leakcheck.report.json_file import read
+
+    report = read(path)
+    if report.notice:
+        print(f"pytest-leakcheck report: {path}: {report.notice}", file=sys.stderr)
+    return page_of_report(report, path.name, source=source)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,21 @@
-"""Make the plan of one test from its marks: its budgets, its effort (iterations and time) and its ceiling.
+"""Make the plan of one test from its marks and its settings: budgets, effort (iterations and time), and a ceiling.
 
-Errors name the mark and its valid form. Pytest nodes are not used.
+Errors name the mark and its valid form. Pytest nodes are not used. The settings of a test are those of the session,
+changed by the first line of ``leakcheck_rules`` whose pattern matches its file. Such a line is ``PATTERN: WORDS``, for
+example ``tests/net/**: resources=fd,thread max_time=15``. A word is ``off``, which leaves the files out of
+``--leakcheck-scope=all``, or an option by its key without the prefix. A rule overrides the configuration; marks and the
+command line override a rule.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import ceil
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from pytest_leakcheck.config.budget import (
@@ -21,7 +28,19 @@ from pytest_leakcheck.config.budget import (
     parse_ceiling,
     read_ceiling,
 )
-from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, RUN, SCALING, WARMUP, Settings, check_number
+from pytest_leakcheck.config.settings import (
+    MAX_TIME,
+    MIN_TIME,
+    NUMBERS,
+    OPTIONS,
+    RUN,
+    SCALING,
+    WARMUP,
+    Settings,
+    check_number,
+    check_value,
+    split_words,
+)
 from pytest_leakcheck.model import InputError, invalid_at
 from pytest_leakcheck.model.resource_table import marker_form
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
@@ -44,6 +63,13 @@ _BUDGET_SUFFIX: Final = "_budget"
 _LEAKCHECK_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time", "isolate", "resources")
 # A mark that is less similar than this to one of the plugin is taken for the project's own.
 _MIN_SIMILARITY: Final = 0.75
+# The options that may differ between the tests of a session.
+_RULE_KEYS: Final = ("resources", *NUMBERS, "unclosed", "isolate", "ceiling", "scope")
+# Words without a value, with what they set.
+_RULE_WORDS: Final[Mapping[str, tuple[str, Any]]] = MappingProxyType(
+    {"off": ("scope", "off"), "isolate": ("isolate", True)}
+)
+_RULES: Final = "leakcheck_rules"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,3 +308,64 @@ def suggest(name: str, known: Sequence[str]) -> str:
         return f"Did you mean {marks[near[0]]!r}?"
     valid = ", ".join(one for one in known if one.endswith(_BUDGET_SUFFIX))
     return f"Valid are {valid}." if name.endswith(_BUDGET_SUFFIX) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One line; `files` matches the path of a file below the root directory, with ``/`` appended."""
+
+    pattern: str
+    files: re.Pattern[str]
+    values: Mapping[str, Any]
+
+    def matches(self, test: str) -> bool:
+        return self.files.match(f"{test.partition('::')[0]}/") is not None
+
+
+@lru_cache(maxsize=4)
+def parse_rules(lines: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Parse the lines of ``leakcheck_rules``, or raise `InputError`."""
+    return tuple(_parse_rule(line) for line in lines)
+
+
+def for_test(settings: Settings, test: str) -> Settings:
+    """Return the settings of a test: those of the session, changed by the first rule that matches its node id."""
+    if not settings.rules:
+        return settings
+    given: Mapping[str, Any] = next((one.values for one in parse_rules(settings.rules) if one.matches(test)), {})
+    values = {name: value for name, value in given.items() if not settings.from_command_line(name)}
+    return settings.changed(values, _RULES) if values else settings
+
+
+def unused(settings: Settings, tests: Collection[str]) -> tuple[str, ...]:
+    """Return the patterns that match none of these node ids."""
+    rules = parse_rules(settings.rules)
+    return tuple(one.pattern for one in rules if not any(one.matches(test) for test in tests))
+
+
+def _parse_rule(line: str) -> Rule:
+    pattern, _, words = map(str.strip, line.partition(":"))
+    with invalid_at(f"{_RULES} = {line!r}"):
+        if not pattern or not words:
+            raise InputError("is not PATTERN: WORDS, as in tests/net/**: resources=fd,thread max_time=15")
+        values = dict(map(_parse_word, words.split()))
+    # In a path with a "/" at its end: "*" ends at "/", "**" does not. A folder matches all that it contains.
+    parts = (re.escape(one).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") for one in pattern.strip("/").split("/"))
+    regex = "".join("(?:[^/]+/)*" if part == "[^/]*[^/]*" else f"{part}/" for part in parts)
+    return Rule(pattern, re.compile(regex), MappingProxyType(values))
+
+
+def _parse_word(word: str) -> tuple[str, Any]:
+    name, equals, text = word.partition("=")
+    if not equals and name in _RULE_WORDS:
+        return _RULE_WORDS[name]
+    if name not in _RULE_KEYS:
+        valid = ("off", *_RULE_KEYS)
+        raise InputError(f"{name!r} is not one of {', '.join(valid)}.{did_you_mean(name, valid)}")
+    option = next(one for one in OPTIONS if one.field == name)
+    if option.kind == "bool":
+        raise InputError(f"{word!r} takes no value: write {name}")
+    if not text:
+        raise InputError(f"{name!r} needs a value: write {name}={option.metavar}")
+    value = check_value(option, text, f"{name}={text}")
+    return name, split_words(value) if name == "resources" else value

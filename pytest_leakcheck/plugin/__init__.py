@@ -204,7 +204,7 @@ def _read_settings(config: pytest.Config) -> Settings:
     try:
         settings = resolve(command_line, configuration, origin)
         if settings.rules:
-            from pytest_leakcheck.config.rules import parse_rules
+            from pytest_leakcheck.config.plan import parse_rules
 
             parse_rules(settings.rules)
         if settings.library:

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.plan import is_opted_out, plan_unmarked, read_marks
-from pytest_leakcheck.config.rules import for_test, unused
+from pytest_leakcheck.config.plan import for_test, is_opted_out, plan_unmarked, read_marks, unused
 from pytest_leakcheck.config.sampling import Cost, Forecast, TimePlan, choose_case, parse_duration, parse_sample
 from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.model import InputError

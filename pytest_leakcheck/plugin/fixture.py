@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, Levels, read_levels
-from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of
-from pytest_leakcheck.config.rules import for_test
+from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, for_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, left_early
 from pytest_leakcheck.model.finding import Finding

@@ -11,8 +11,7 @@ import pytest
 from pytest_leakcheck.attribution import call_paths
 from pytest_leakcheck.attribution.tracing import traced_children
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, plan_test
-from pytest_leakcheck.config.rules import for_test
+from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, for_test, plan_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import baseline_session, fixture, keys, other_plugins, progress_line, session_report

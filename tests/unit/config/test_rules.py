@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_leakcheck.config.rules import for_test, parse_rules, unused
+from pytest_leakcheck.config.plan import for_test, parse_rules, unused
 from pytest_leakcheck.config.settings import Settings, resolve
 from pytest_leakcheck.model import InputError
 
