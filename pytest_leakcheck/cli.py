@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_leakcheck.model import INTERRUPTED, WRONG_USE
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.report.html.view_model import Page
+    from pytest_leakcheck.report.html.page import Page
 
 # The first line of a ledger contains this key, that of a report does not.
 _LEDGER_KEY: Final = '"watch":'
@@ -88,7 +88,7 @@ def _write_report(given: argparse.Namespace) -> int:
     """Write a page; return 2 if the file is unreadable or of an unknown kind, or the page cannot be written."""
     try:
         page = _read_page(given.file, source=not given.no_source)
-        from pytest_leakcheck.report.html.render import write_page
+        from pytest_leakcheck.report.html.page import write_page
 
         html = write_page(page, given.out or given.file.parent, given.file.stem)
     except (OSError, ValueError, OverflowError, RecursionError) as error:

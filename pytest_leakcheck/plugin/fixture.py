@@ -36,7 +36,7 @@ UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() n
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
     """Return the value of the fixture, which measures nothing with a debugger, or in the last run of a repeated test."""
     if keys.SIZE in node.config.stash:
-        from pytest_leakcheck.plugin.isolation.metered_run import Sized
+        from pytest_leakcheck.plugin.isolation.child_session import Sized
 
         return Sized(node.config)
     if node.stash[keys.UNMEASURED] or node.stash.get(keys.NOT_ASKED, ""):

@@ -1,25 +1,30 @@
 """On a terminal, show how far a slow test and the session are. Elsewhere, add to ``-v`` how often each test was repeated.
 
 The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted from the readings
-(`runner.progress`).
+(`runner.progress`). It stands below what is printed, and is erased without a trace.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+
+# The functions themselves: a test may replace those of the module.
+from os import get_terminal_size, write
 from queue import Empty
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pytest
 
 from pytest_leakcheck.config.sampling import Forecast, format_duration
 from pytest_leakcheck.model.finding import RED, Finding
-from pytest_leakcheck.model.units import format_count
+from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.plugin.collection import Sampling, find_debugger, is_asked
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.report.transient_line import SessionProgress, TransientLine, format_growth, progress_line
+from pytest_leakcheck.probes.own_descriptors import OwnFile
+from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
 from pytest_leakcheck.runner import progress
 
 # Seconds. A test that took longer in the last session has a line from its beginning; a shorter session, no estimate.
@@ -27,6 +32,18 @@ _SLOW: Final = 1.0
 # Seconds between two drawings in a controller of xdist, which shares the machine with its workers.
 _EVERY: Final = 1.0
 _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
+_MAX_WIDTH: Final = 80
+# Make sure that there is a line below: move down, which scrolls at the bottom, and up again; the column stays. Save the
+# position, and turn off the wrapping of long lines.
+_BEGIN: Final = b"\x1bD\x1b[A\x1b7\x1b[?7l\r\n\x1b[2K"
+# Wrap long lines again, and return to the saved position.
+_END: Final = b"\x1b[?7h\x1b8"
+# Erase all that follows the cursor. Nothing else is printed there.
+_ERASE: Final = b"\x1b[J"
+# The maximum number of growing resources that the line lists.
+_MAX_GROWING: Final = 2
+# The name of a test is not shortened below this many columns; other parts are left out instead.
+_MIN_NAME: Final = 12
 
 
 class _SessionLine:
@@ -257,3 +274,85 @@ class _ObservedQueue:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queue, name)
+
+
+class TransientLine:
+    """A line on a terminal. The cursor stays where it is, so others can print as if there were no line.
+
+    They must erase it before they print. Nothing is written any more once the terminal is gone, or the program has
+    closed the descriptor.
+    """
+
+    def __init__(self, terminal: int, encoding: str) -> None:
+        """Take a descriptor of the terminal, which is not closed here; raise `OSError` if it is closed."""
+        self._file: OwnFile | None = OwnFile(lambda: terminal)
+        self._encoding = encoding
+        self._shown = False
+
+    @property
+    def width(self) -> int:
+        """The columns of the line: those of the terminal, but at most 80."""
+        try:
+            columns = get_terminal_size(self._file.number if self._file is not None else -1).columns
+        except OSError:
+            columns = 0
+        return min(columns or _MAX_WIDTH, _MAX_WIDTH)
+
+    def draw(self, text: str) -> None:
+        """Show a text in place of the last one."""
+        self._shown = True
+        self._write(_BEGIN + shown_in(text, self._encoding).encode(self._encoding) + _END)
+
+    def erase(self) -> None:
+        """Remove the line; does nothing if none is shown."""
+        if self._shown:
+            self._shown = False
+            self._write(_ERASE)
+
+    def _write(self, sequence: bytes) -> None:
+        try:
+            # The program may have closed the descriptor, or put another file over it.
+            if self._file is not None and self._file.check() is not None:
+                write(self._file.number, sequence)
+                return
+        except OSError:
+            pass
+        self._file = None
+
+
+class SessionProgress(NamedTuple):
+    """How far the session is: how many tests it measures, have ended and leak; `seconds_left` is None if unknown."""
+
+    done: int
+    tests: int
+    red: int
+    seconds_left: float | None
+
+
+def progress_line(session: SessionProgress, width: int, name: str, step: str = "", details: str = "") -> str:
+    """Return the line that is shown while a test is repeated, of at most `width` columns.
+
+    It has the name of the test, the number of the iteration, and what is known of the test so far. A long name is
+    shortened first; then the details are left out, then how far the session is.
+    """
+    begin, name = f"leakcheck {step}".rstrip(), printable(name)
+    red = f", {session.red} red" if session.red else ""
+    left = f", ≈ {format_duration(session.seconds_left)} left" if session.seconds_left is not None else ""
+    end = f"[{session.done}/{session.tests}{red}{left}]"
+    line = ""
+    for parts in ((details, end), ("", end), ("", "")):
+        rest = "".join(f"  {part}" for part in parts if part)
+        room = width - len(begin) - 2 - len(rest)
+        line = f"{begin}  {shorten(name, max(1, room))}{rest}"
+        if room >= min(len(name), _MIN_NAME):
+            return line
+    return line[:width]
+
+
+def format_growth(growth: Mapping[str, float]) -> str:
+    """Return the resources that have grown by more than their tolerance, with their rates; exact counters first."""
+    grown = {name: rate for name, rate in growth.items() if rate > find_resource(name).tolerance}
+    in_order = sorted(grown, key=lambda name: (not find_resource(name).scarce, -grown[name]))
+    rates = [f"{name} {format_rate(grown[name], find_resource(name).unit)}" for name in in_order[:_MAX_GROWING]]
+    more = [f"{len(in_order) - _MAX_GROWING} more"] if len(in_order) > _MAX_GROWING else []
+    return " · ".join(rates + more)

@@ -25,9 +25,9 @@ from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.item_reports import MORE_TIME, command_of, findings_of
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.command_lines import mask_secrets
-from pytest_leakcheck.report.github import annotate, summary_table
 from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.report.json_file import FirstLine, LastLine, Report, Session, to_line
+from pytest_leakcheck.report.summary import annotate, summary_table
 from pytest_leakcheck.runner.environment import describe_environment, find_commit
 from pytest_leakcheck.runner.repetition import Repetition
 
@@ -94,7 +94,7 @@ class ReportFiles:
     def _page(self, session: Session) -> str:
         # Imported only here: what renders the page is not loaded while tests are measured.
         from pytest_leakcheck.report.html.findings_page import page_of_report
-        from pytest_leakcheck.report.html.render import render
+        from pytest_leakcheck.report.html.page import render
 
         findings = tuple(findings_of("".join(self._lines)))
         return render(page_of_report(Report(findings, {}, session), self._title))

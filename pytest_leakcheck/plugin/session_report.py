@@ -28,7 +28,7 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.finding_text import WIDTH, Line, Style
 from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
 from pytest_leakcheck.report.json_file import Session, to_line
-from pytest_leakcheck.report.terminal_summary import Tally, fold, summary_lines
+from pytest_leakcheck.report.summary import Tally, fold, summary_lines
 
 # How the reporter calls the list of the tests that have failed.
 _FAILED: Final = "failed"

@@ -11,7 +11,7 @@ from typing import Final
 
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.report.glyphs import printable
-from pytest_leakcheck.report.html.view_model import Card, Chart, Curve, Page, Part, Section, Tone
+from pytest_leakcheck.report.html.page import Card, Chart, Curve, Page, Part, Section, Tone
 from pytest_leakcheck.watch.forecast import Outlook, outlooks
 from pytest_leakcheck.watch.history import History, Track, read_histories
 

@@ -11,7 +11,7 @@ import pytest
 from projects import Project
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.model.finding import Cause
-from pytest_leakcheck.report.github import annotate, summary_table
+from pytest_leakcheck.report.summary import annotate, summary_table
 from variants import variants
 
 SHOP = """

@@ -11,8 +11,19 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from pages import full_page
-from pytest_leakcheck.report.html.render import WIDTH, lay_out, render, render_svg, write_page
-from pytest_leakcheck.report.html.view_model import Card, Chart, Curve, Entry, Page, Section
+from pytest_leakcheck.report.html.page import (
+    WIDTH,
+    Card,
+    Chart,
+    Curve,
+    Entry,
+    Page,
+    Section,
+    lay_out,
+    render,
+    render_svg,
+    write_page,
+)
 
 
 class Reader(HTMLParser):

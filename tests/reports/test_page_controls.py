@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pages import full_page
-from pytest_leakcheck.report.html.render import write_page
+from pytest_leakcheck.report.html.page import write_page
 from webdriver import CONTROL, MISSING, Window, browser
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)

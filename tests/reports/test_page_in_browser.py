@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pages import find_browser, full_page, visit
-from pytest_leakcheck.report.html.render import write_page
+from pytest_leakcheck.report.html.page import write_page
 
 BROWSER = find_browser()
 needs_browser = pytest.mark.skipif(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.report.html.view_model import Card, Chart, Curve, Entry, Page, Part, Section
+from pytest_leakcheck.report.html.page import Card, Chart, Curve, Entry, Page, Part, Section
 
 NASTY: Final = "<script>alert('x')</script> & \"quoted\" $x_1^{$ \\ \x00 é 漢 <img src=http://127.0.0.1:9/x>"
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -156,7 +156,7 @@ OTHER_MEANINGS = {
     ("attribution/heap/reference_text.py", "thread"),
     ("config/scaling_marker.py", "thread"),
     ("plugin/isolation/engines.py", "process"),
-    ("plugin/isolation/metered_run.py", "thread"),
+    ("plugin/isolation/child_session.py", "thread"),
     ("plugin/progress_line.py", "fd"),
     ("plugin/isolation/item_elsewhere.py", "thread"),
     ("report/finding_text.py", "process"),

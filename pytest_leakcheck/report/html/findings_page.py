@@ -16,9 +16,9 @@ from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOUR
 from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.report.finding_text import consequence, floor_text, green_lines, groups_of, headline, per
 from pytest_leakcheck.report.glyphs import Row, in_quotes
-from pytest_leakcheck.report.html.view_model import XY, Card, Cell, Chart, Curve, Entry, Page, Part, Section, Tone
+from pytest_leakcheck.report.html.page import XY, Card, Cell, Chart, Curve, Entry, Page, Part, Section, Tone
 from pytest_leakcheck.report.json_file import Report, Session
-from pytest_leakcheck.report.terminal_summary import Tally
+from pytest_leakcheck.report.summary import Tally
 
 # Cards with charts: a browser takes a millisecond for each. The others have their readings in the text.
 _MAX_CHARTED: Final = 200

@@ -13,7 +13,7 @@ from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import EXACT, Engine, Phase, Point, Recording, Scaled
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.report.finding_text import block, headline
-from pytest_leakcheck.report.terminal_summary import Tally, summary_lines
+from pytest_leakcheck.report.summary import Tally, summary_lines
 
 MIB = 1 << 20
 TEST = "tests/test_hub.py::test_upload"

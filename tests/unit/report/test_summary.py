@@ -8,7 +8,7 @@ from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
-from pytest_leakcheck.report.terminal_summary import Tally, summary_lines
+from pytest_leakcheck.report.summary import Tally, summary_lines
 
 
 def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:

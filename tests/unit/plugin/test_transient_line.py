@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.report.transient_line import SessionProgress, TransientLine, format_growth, progress_line
+from pytest_leakcheck.plugin.progress_line import SessionProgress, TransientLine, format_growth, progress_line
 
 
 def test_it_is_drawn_and_erased_once() -> None:
