@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-import pytest_leakcheck
 from pytest_leakcheck.measurement import measure
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import RESOURCES
@@ -69,13 +68,6 @@ def test_what_the_function_raises_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         measure(fail, fd=0)
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-
-
-def test_it_is_the_function_under_the_public_name_however_it_is_imported() -> None:
-    assert pytest_leakcheck.measure is measure
-    names: dict[str, object] = {}
-    exec("from pytest_leakcheck import Measurement, measure", names)
-    assert names["measure"] is measure
 
 
 def test_a_level_of_what_is_not_there_is_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
