@@ -11,13 +11,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pytest_leakcheck.report.html.page import render_svg
-
 from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.repro.check_expectations import check_arm
 from leakcheck_incidents.repro.command import BOTH
 from leakcheck_incidents.repro.incident_page import page_of_arms
 from leakcheck_incidents.repro.run_arm import run_arm
+from pytest_leakcheck.report.html.page import render_svg
 
 DOCS: Final = Path(__file__).parents[1] / "docs" / "incidents"
 

@@ -35,9 +35,8 @@ def main() -> None:
     session = Session(summary, (), "pytest --leakcheck-scope=all", "runner-7", "0a1b2c3d4e5f", 512.0, {"pytest": "9.0"})
     report = Report(findings, {}, session)
     began = time.perf_counter()
-    from pytest_leakcheck.report.html.page import render
-
     from pytest_leakcheck.report.html.findings_page import page_of_report
+    from pytest_leakcheck.report.html.page import render
 
     imported = time.perf_counter()
     text = render(page_of_report(report, "Leaks in shop"))

@@ -29,7 +29,7 @@ MOST_LINES = {
     "plugin": 4300,
     "probes": 2950,
     "report": 1850,
-    "runner": 4050,
+    "runner": 4100,
     "watch": 1100,
 }
 # A room that must not import another one, although that one is below it.
