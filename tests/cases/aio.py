@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from cases.case import Case
+from cases.case import leak
 
 TASKS: set[asyncio.Task[Any]] = set()
 STREAMS: list[AsyncIterator[int]] = []
@@ -107,54 +107,18 @@ async def take_first(*, close: bool) -> None:
 
 
 CASES = (
-    Case(
-        "sleeper_forgotten",
-        ("task", "object"),
-        sleeper_forgotten,
-        sleeper_cancelled,
-        setup=Loop.start,
-        teardown=Loop.stop,
-        line=("create_task(asyncio.sleep(3600))",),
-        owner=("cases.aio.TASKS", "Loop.loop._scheduled"),
-    ),
-    Case(
-        "waiter_forgotten",
-        ("task", "object"),
-        waiter_forgotten,
-        waiter_times_out,
-        setup=Loop.start,
-        teardown=Loop.stop,
-        line=("create_task(Loop.stopped.wait())",),
-        owner=("Loop.stopped._waiters",),
-    ),
-    Case(
-        "call_scheduled",
-        ("object",),
-        call_scheduled,
-        call_made,
-        setup=Loop.start,
-        teardown=Loop.stop,
-        line=("call_later(3600",),
-        owner=("Loop.loop._scheduled",),
-    ),
-    Case(
-        "queue_never_drained",
-        ("object",),
-        queue_never_drained,
-        queue_drained,
-        setup=Loop.start,
-        teardown=Loop.stop,
-        line=("put_nowait([1, 2, 3])",),
-        owner=("Loop.queue._queue",),
-    ),
-    Case(
-        "stream_suspended",
-        ("object",),
-        lambda: Loop.loop.run_until_complete(take_first(close=False)),
-        lambda: Loop.loop.run_until_complete(take_first(close=True)),
-        setup=Loop.start,
-        teardown=Loop.stop,
-        line=("stream = ticks()", "await stream.__anext__()", "STREAMS.append(stream)"),
-        owner=("cases.aio.STREAMS",),
-    ),
-)
+    leak("sleeper_forgotten", "task object", sleeper_forgotten, sleeper_cancelled, Loop.stop,
+         setup=Loop.start, line="create_task(asyncio.sleep(3600))", owner=(".TASKS", "Loop.loop._scheduled")),
+    leak("waiter_forgotten", "task object", waiter_forgotten, waiter_times_out, Loop.stop,
+         setup=Loop.start, line="create_task(Loop.stopped.wait())", owner="Loop.stopped._waiters"),
+    leak("call_scheduled", "object", call_scheduled, call_made, Loop.stop,
+         setup=Loop.start, line="call_later(3600", owner="Loop.loop._scheduled"),
+    leak("queue_never_drained", "object", queue_never_drained, queue_drained, Loop.stop,
+         setup=Loop.start, line="put_nowait([1, 2, 3])", owner="Loop.queue._queue"),
+    leak("stream_suspended", "object",
+         lambda: Loop.loop.run_until_complete(take_first(close=False)),
+         lambda: Loop.loop.run_until_complete(take_first(close=True)),
+         Loop.stop,
+         setup=Loop.start, line=("stream = ticks()", "await stream.__anext__()", "STREAMS.append(stream)"),
+         owner=".STREAMS"),
+)  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 from collections import Counter, deque
 from decimal import Decimal
 
-from cases.case import Case, drain, numbers
+from cases.case import drain, leak, numbers
 
 NUMBERS = numbers()
 TOKENS: list[bytes] = []
@@ -121,95 +121,21 @@ def lines_shown() -> None:
 
 
 CASES = (
-    Case(
-        "tokens_kept",
-        ("block",),
-        tokens_kept,
-        token_replaced,
-        teardown=TOKENS.clear,
-        line=("TOKENS.append(",),
-        owner=("cases.blocks.TOKENS",),
-    ),
-    Case(
-        "names_kept",
-        ("block",),
-        names_kept,
-        name_popped,
-        teardown=NAMES.clear,
-        line=('f"user {number}"', "number = next(NUMBERS)"),
-        owner=("cases.blocks.NAMES",),
-    ),
-    Case(
-        "interned_kept",
-        ("block",),
-        interned_kept,
-        interned_once,
-        teardown=INTERNED.clear,
-        line=("INTERNED.append(",),
-        owner=("cases.blocks.INTERNED",),
-    ),
-    Case(
-        "seen_kept",
-        ("block",),
-        seen_kept,
-        seen_forgotten,
-        teardown=SEEN.clear,
-        line=("SEEN.add(",),
-        owner=("cases.blocks.SEEN",),
-    ),
-    Case(
-        "samples_kept",
-        ("block", "heap"),
-        samples_kept,
-        samples_summed,
-        teardown=SAMPLES.clear,
-        line=("SAMPLES.extend(",),
-        owner=("cases.blocks.SAMPLES",),
-    ),
-    Case(
-        "prices_without_bound",
-        ("block",),
-        prices_without_bound,
-        prices_with_bound,
-        teardown=drain(PRICES),
-        line=("PRICES.append(",),
-        owner=("cases.blocks.PRICES",),
-    ),
-    Case(
-        "label_per_request",
-        ("block",),
-        label_per_request,
-        label_per_route,
-        teardown=LABELS.clear,
-        line=("LABELS[f",),
-        owner=("cases.blocks.LABELS",),
-    ),
-    Case(
-        "text_extended",
-        ("heap",),
-        text_extended,
-        text_bounded,
-        teardown=lambda: LINES.update(text=""),
-        line=('LINES["text"] +=',),
-        owner=("cases.blocks.LINES",),
-    ),
-    Case(
-        "slow_consumer",
-        ("block", "object", "heap"),
-        slow_consumer,
-        both_consume,
-        setup=split,
-        teardown=SPLIT.clear,
-        line=("next(SPLIT[1])",),
-        owner=("cases.blocks.SPLIT",),
-    ),
-    Case(
-        "lines_formatted",
-        ("block",),
-        lines_formatted,
-        lines_shown,
-        teardown=LOGS.clear,
-        line=("LOGS.extend(",),
-        owner=("cases.blocks.LOGS",),
-    ),
-)
+    leak("tokens_kept", "block", tokens_kept, token_replaced, TOKENS.clear, line="TOKENS.append(", owner=".TOKENS"),
+    leak("names_kept", "block", names_kept, name_popped, NAMES.clear,
+         line=('f"user {number}"', "number = next(NUMBERS)"), owner=".NAMES"),
+    leak("interned_kept", "block", interned_kept, interned_once, INTERNED.clear,
+         line="INTERNED.append(", owner=".INTERNED"),
+    leak("seen_kept", "block", seen_kept, seen_forgotten, SEEN.clear, line="SEEN.add(", owner=".SEEN"),
+    leak("samples_kept", "block heap", samples_kept, samples_summed, SAMPLES.clear,
+         line="SAMPLES.extend(", owner=".SAMPLES"),
+    leak("prices_without_bound", "block", prices_without_bound, prices_with_bound, drain(PRICES),
+         line="PRICES.append(", owner=".PRICES"),
+    leak("label_per_request", "block", label_per_request, label_per_route, LABELS.clear,
+         line="LABELS[f", owner=".LABELS"),
+    leak("text_extended", "heap", text_extended, text_bounded, lambda: LINES.update(text=""),
+         line='LINES["text"] +=', owner=".LINES"),
+    leak("slow_consumer", "block object heap", slow_consumer, both_consume, SPLIT.clear,
+         setup=split, line="next(SPLIT[1])", owner=".SPLIT"),
+    leak("lines_formatted", "block", lines_formatted, lines_shown, LOGS.clear, line="LOGS.extend(", owner=".LOGS"),
+)  # fmt: skip

@@ -8,7 +8,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from cases.case import Case, numbers
+from cases.case import leak, numbers
 
 NUMBERS = numbers()
 PAGES: OrderedDict[int, bytes] = OrderedDict()
@@ -83,49 +83,22 @@ def by_weak_identity() -> None:
 
 
 CASES = (
-    Case(
-        "cache_without_bound",
-        ("object",),
-        lambda: render(next(NUMBERS)),
-        lambda: render_few(next(NUMBERS)),
-        teardown=render.cache_clear,
-        line=("return [number]",),
-        owner=("lru_cache of render",),
-    ),
-    Case(
-        "cache_of_arrays",
-        ("heap",),
-        lambda: load(next(NUMBERS)),
-        lambda: load_few(next(NUMBERS)),
-        teardown=load.cache_clear,
-        line=("np.full(100",),
-        owner=("lru_cache of load",),
-    ),
-    Case(
-        "cache_on_a_method",
-        ("object",),
-        lambda: Report(20).total(),
-        lambda: Report(20).own_total,
-        teardown=Report.total.cache_clear,
-        line=("Report(20).total()", "self.rows = list("),
-        owner=("lru_cache of Report.total",),
-    ),
-    Case(
-        "pages_without_eviction",
-        ("heap",),
-        page_cached,
-        page_evicted,
-        teardown=PAGES.clear,
-        line=("bytes(700)",),
-        owner=("cases.caches.PAGES",),
-    ),
-    Case(
-        "cache_by_identity",
-        ("object",),
-        by_identity,
-        by_weak_identity,
-        teardown=STRONG.clear,
-        line=("document = Document()", 'self.words = ["a", "b"]', "STRONG[id(document)]"),
-        owner=("cases.caches.STRONG",),
-    ),
-)
+    leak("cache_without_bound", "object",
+         lambda: render(next(NUMBERS)),
+         lambda: render_few(next(NUMBERS)),
+         render.cache_clear,
+         line="return [number]", owner="lru_cache of render"),
+    leak("cache_of_arrays", "heap",
+         lambda: load(next(NUMBERS)),
+         lambda: load_few(next(NUMBERS)),
+         load.cache_clear,
+         line="np.full(100", owner="lru_cache of load"),
+    leak("cache_on_a_method", "object",
+         lambda: Report(20).total(),
+         lambda: Report(20).own_total,
+         Report.total.cache_clear,
+         line=("Report(20).total()", "self.rows = list("), owner="lru_cache of Report.total"),
+    leak("pages_without_eviction", "heap", page_cached, page_evicted, PAGES.clear, line="bytes(700)", owner=".PAGES"),
+    leak("cache_by_identity", "object", by_identity, by_weak_identity, STRONG.clear,
+         line=("document = Document()", 'self.words = ["a", "b"]', "STRONG[id(document)]"), owner=".STRONG"),
+)  # fmt: skip

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, MutableSequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 Arm: TypeAlias = Callable[..., object]
 Thing = TypeVar("Thing")
@@ -66,6 +66,22 @@ class Case:
         """The callables by the name that a test has."""
         arms = {"leaky": self.leaky, "fixed": self.fixed, "clean": self.clean}
         return {f"{self.name}-{role}": arm for role, arm in arms.items() if arm is not None}
+
+
+def leak(
+    name: str,
+    kinds: str,
+    leaky: Arm,
+    fixed: Arm,
+    teardown: Arm = nothing,
+    *,
+    line: str | tuple[str, ...] = (),
+    owner: str | tuple[str, ...] = (),
+    **more: Any,
+) -> Case:
+    """A leak beside its repair. `kinds` are words; a name of `owner` that begins with a dot is in the case's module."""
+    lines, owners = ((one,) if isinstance(one, str) else one for one in (line, owner))
+    return Case(name, tuple(kinds.split()), leaky, fixed, teardown=teardown, line=lines, owner=owners, **more)
 
 
 def numbers() -> Iterator[int]:

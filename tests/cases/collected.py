@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 
-from cases.case import Case
+from cases.case import leak
 
 
 class Log:
@@ -111,40 +111,13 @@ def frame_let_go() -> None:
 
 
 CASES = (
-    Case(
-        "log_in_a_cycle",
-        ("fd",),
-        log_not_closed,
-        log_closed,
-        verdict="unclosed",
-        line=("os.open(os.devnull, os.O_WRONLY)",),
-        owner=("cycle of Log, method",),
-    ),
-    Case(
-        "watch_in_a_cycle",
-        ("fd",),
-        watch_not_closed,
-        watch_closed,
-        verdict="unclosed",
-        line=("select.epoll()",),
-        owner=("cycle of Watch, method",),
-    ),
-    Case(
-        "engine_beside_a_cycle",
-        ("fd",),
-        engine_not_closed,
-        engine_closed,
-        verdict="unclosed",
-        line=("self.poll = select.epoll()",),
-        owner=("cycle of Engine, Pool",),
-    ),
-    Case(
-        "frame_in_a_cycle",
-        ("fd",),
-        frame_in_a_cycle,
-        frame_let_go,
-        verdict="unclosed",
-        line=("select.epoll()",),
-        owner=("cycle of LookupError, traceback, frame of frame_in_a_cycle() local 'kept'",),
-    ),
-)
+    leak("log_in_a_cycle", "fd", log_not_closed, log_closed,
+         line="os.open(os.devnull, os.O_WRONLY)", owner="cycle of Log, method", verdict="unclosed"),
+    leak("watch_in_a_cycle", "fd", watch_not_closed, watch_closed,
+         line="select.epoll()", owner="cycle of Watch, method", verdict="unclosed"),
+    leak("engine_beside_a_cycle", "fd", engine_not_closed, engine_closed,
+         line="self.poll = select.epoll()", owner="cycle of Engine, Pool", verdict="unclosed"),
+    leak("frame_in_a_cycle", "fd", frame_in_a_cycle, frame_let_go,
+         line="select.epoll()", owner="cycle of LookupError, traceback, frame of frame_in_a_cycle() local 'kept'",
+         verdict="unclosed"),
+)  # fmt: skip

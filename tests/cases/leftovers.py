@@ -9,7 +9,7 @@ import sqlite3
 import tempfile
 from pathlib import Path
 
-from cases.case import Case, unique
+from cases.case import Case, leak, unique
 
 PREFIX = f"leakcheck-{os.getpid()}-"
 
@@ -166,46 +166,17 @@ CASES = (
         teardown=Downloads.end,
         doubt="its TemporaryDirectory removes the files; only a budget makes them a leak",
     ),
-    Case("folder_left", ("disk",), folder_left, folder_removed, teardown=remove_all, line=("tempfile.mkdtemp(",)),
-    Case(
-        "folder_left_on_error",
-        ("disk",),
-        folder_left_on_error,
-        folder_removed_on_error,
-        teardown=remove_all,
-        line=("tempfile.mkdtemp(",),
-    ),
-    Case(
-        "named_file_left",
-        ("disk",),
-        named_file_left,
-        named_file_deleted,
-        teardown=remove_all,
-        line=("tempfile.NamedTemporaryFile(",),
-    ),
-    Case(
-        "made_file_left", ("disk",), made_and_left, made_and_removed, teardown=remove_all, line=("tempfile.mkstemp(",)
-    ),
-    Case("named_pipe_left", ("disk",), pipe_left, pipe_removed, teardown=remove_all, line=("os.mkfifo(path)",)),
-    Case(
-        "database_left",
-        ("disk",),
-        database_left,
-        database_removed,
-        teardown=remove_all,
-        line=("sqlite3.connect(path)",),
-    ),
-    Case(
-        "report_left_elsewhere",
-        ("disk",),
-        report_left_elsewhere,
-        report_replaced_elsewhere,
-        setup=Elsewhere.make,
-        teardown=Elsewhere.remove,
-        budget="disk",
-        line=(".write_text(",),
-    ),
+    leak("folder_left", "disk", folder_left, folder_removed, remove_all, line="tempfile.mkdtemp("),
+    leak("folder_left_on_error", "disk", folder_left_on_error, folder_removed_on_error, remove_all,
+         line="tempfile.mkdtemp("),
+    leak("named_file_left", "disk", named_file_left, named_file_deleted, remove_all,
+         line="tempfile.NamedTemporaryFile("),
+    leak("made_file_left", "disk", made_and_left, made_and_removed, remove_all, line="tempfile.mkstemp("),
+    leak("named_pipe_left", "disk", pipe_left, pipe_removed, remove_all, line="os.mkfifo(path)"),
+    leak("database_left", "disk", database_left, database_removed, remove_all, line="sqlite3.connect(path)"),
+    leak("report_left_elsewhere", "disk", report_left_elsewhere, report_replaced_elsewhere, Elsewhere.remove,
+         setup=Elsewhere.make, line=".write_text(", budget="disk"),
     Case(
         "compiled_elsewhere", clean=compiled_elsewhere, setup=Elsewhere.make, teardown=Elsewhere.remove, budget="disk"
     ),
-)
+)  # fmt: skip

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from cases import clib
-from cases.case import Case, drain
+from cases.case import drain, leak
 
 PAGE = mmap.PAGESIZE
 MAPS: list[mmap.mmap] = []
@@ -104,70 +104,19 @@ def stack_given_back() -> None:
 
 
 CASES = (
-    Case(
-        "map_kept",
-        ("mmap", "object"),
-        object_kept,
-        object_closed,
-        teardown=drain(MAPS, mmap.mmap.close),
-        line=("mmap.mmap(-1",),
-        owner=("cases.mappings.MAPS",),
-    ),
-    Case(
-        "file_mapped",
-        ("fd",),
-        file_mapped,
-        file_unmapped,
-        setup=Source.make,
-        teardown=Source.remove,
-        line=("mmap.mmap(Source.file.fileno()",),
-        owner=("cases.mappings.MAPS",),
-    ),
-    Case(
-        "array_over_file",
-        ("fd",),
-        array_over_file,
-        array_copied_from_file,
-        setup=Source.make,
-        teardown=Source.remove,
-        line=("np.memmap(",),
-        owner=("cases.mappings.ARRAYS",),
-    ),
-    Case(
-        "pages_in_c",
-        ("mmap",),
-        pages_in_c,
-        pages_in_c_unmapped,
-        teardown=drain(ADDRESSES, partial(unmap, size=64 * PAGE)),
-        line=("_mmap(None", "clib.map_pages(64 * PAGE)"),
-        owner=("cases.mappings.ADDRESSES",),
-    ),
-    Case(
-        "file_mapped_in_c",
-        ("mmap",),
-        file_in_c,
-        file_in_c_unmapped,
-        setup=Source.make,
-        teardown=Source.remove,
-        line=("_mmap(None", "clib.map_pages(8 * PAGE, Source"),
-        owner=("cases.mappings.ADDRESSES",),
-    ),
-    Case(
-        "tail_forgotten",
-        ("mmap",),
-        tail_forgotten,
-        tail_unmapped,
-        teardown=drain(ADDRESSES, partial(unmap, size=PAGE)),
-        line=("_mmap(None", "clib.map_pages(8 * PAGE)"),
-        owner=("cases.mappings.ADDRESSES",),
-    ),
-    Case(
-        "stack_of_an_ended_thread",
-        ("mmap", "heap"),
-        stack_of_an_ended_thread,
-        stack_given_back,
-        teardown=drain(ENDED, lambda handle: clib.pthread_join(handle, None)),
-        line=("pthread_create(", "clib.start_thread(clib.GETPID)"),
-        owner=("cases.mappings.ENDED",),
-    ),
-)
+    leak("map_kept", "mmap object", object_kept, object_closed, drain(MAPS, mmap.mmap.close),
+         line="mmap.mmap(-1", owner=".MAPS"),
+    leak("file_mapped", "fd", file_mapped, file_unmapped, Source.remove,
+         setup=Source.make, line="mmap.mmap(Source.file.fileno()", owner=".MAPS"),
+    leak("array_over_file", "fd", array_over_file, array_copied_from_file, Source.remove,
+         setup=Source.make, line="np.memmap(", owner=".ARRAYS"),
+    leak("pages_in_c", "mmap", pages_in_c, pages_in_c_unmapped, drain(ADDRESSES, partial(unmap, size=64 * PAGE)),
+         line=("_mmap(None", "clib.map_pages(64 * PAGE)"), owner=".ADDRESSES"),
+    leak("file_mapped_in_c", "mmap", file_in_c, file_in_c_unmapped, Source.remove,
+         setup=Source.make, line=("_mmap(None", "clib.map_pages(8 * PAGE, Source"), owner=".ADDRESSES"),
+    leak("tail_forgotten", "mmap", tail_forgotten, tail_unmapped, drain(ADDRESSES, partial(unmap, size=PAGE)),
+         line=("_mmap(None", "clib.map_pages(8 * PAGE)"), owner=".ADDRESSES"),
+    leak("stack_of_an_ended_thread", "mmap heap", stack_of_an_ended_thread, stack_given_back,
+         drain(ENDED, lambda handle: clib.pthread_join(handle, None)),
+         line=("pthread_create(", "clib.start_thread(clib.GETPID)"), owner=".ENDED"),
+)  # fmt: skip

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO
 
-from cases.case import Case, drain
+from cases.case import Case, drain, leak
 
 FORK: ForkContext = multiprocessing.get_context("fork")
 SPAWN: SpawnContext = multiprocessing.get_context("spawn")
@@ -226,97 +226,24 @@ end_children = drain(CHILDREN, end_child)
 end_workers = drain(WORKERS, end_worker)
 
 CASES = (
-    Case(
-        "child_left_running",
-        ("process",),
-        child_left_running,
-        child_killed,
-        teardown=end_children,
-        line=("subprocess.Popen([",),
-        owner=("cases.processes.CHILDREN",),
-    ),
-    Case(
-        "filter_waits_for_input",
-        ("process",),
-        filter_waits_for_input,
-        filter_fed_to_the_end,
-        teardown=end_children,
-        line=("subprocess.Popen([",),
-        owner=("cases.processes.CHILDREN",),
-    ),
-    Case(
-        "fork_left",
-        ("process",),
-        fork_left,
-        fork_ended,
-        teardown=drain(FORKED, end_forked),
-        line=("os.fork()",),
-        owner=("cases.processes.FORKED",),
-    ),
-    Case(
-        "forked_worker",
-        ("process",),
-        forked_worker,
-        forked_worker_ended,
-        teardown=end_workers,
-        line=("worker.start()",),
-        owner=("cases.processes.WORKERS",),
-    ),
-    Case(
-        "spawned_worker",
-        ("process",),
-        spawned_worker,
-        spawned_worker_ended,
-        teardown=end_workers,
-        line=("worker.start()",),
-        owner=("cases.processes.WORKERS",),
-    ),
-    Case(
-        "fork_left_with_files",
-        ("process",),
-        fork_left,
-        fork_ended,
-        setup=partial(hold_files, 20),
-        teardown=end_all_forked,
-        line=("os.fork()",),
-        owner=("cases.processes.FORKED",),
-    ),
+    leak("child_left_running", "process", child_left_running, child_killed, end_children,
+         line="subprocess.Popen([", owner=".CHILDREN"),
+    leak("filter_waits_for_input", "process", filter_waits_for_input, filter_fed_to_the_end, end_children,
+         line="subprocess.Popen([", owner=".CHILDREN"),
+    leak("fork_left", "process", fork_left, fork_ended, drain(FORKED, end_forked), line="os.fork()", owner=".FORKED"),
+    leak("forked_worker", "process", forked_worker, forked_worker_ended, end_workers,
+         line="worker.start()", owner=".WORKERS"),
+    leak("spawned_worker", "process", spawned_worker, spawned_worker_ended, end_workers,
+         line="worker.start()", owner=".WORKERS"),
+    leak("fork_left_with_files", "process", fork_left, fork_ended, end_all_forked,
+         setup=partial(hold_files, 20), line="os.fork()", owner=".FORKED"),
     Case("workers_forked_again", clean=workers_forked_again, setup=partial(hold_files, 50), teardown=end_all_forked),
-    Case(
-        "file_kept_beside_workers",
-        ("fd",),
-        file_kept_beside_workers,
-        file_closed_beside_workers,
-        setup=partial(hold_files, 20),
-        teardown=end_all_forked,
-        line=('HELD.append(Path("/dev/null").open("rb"))',),
-        owner=("cases.processes.HELD",),
-    ),
-    Case(
-        "file_kept_by_worker",
-        ("fd",),
-        partial(Opener.ask, "keep"),
-        partial(Opener.ask, "close"),
-        setup=Opener.start,
-        teardown=Opener.stop,
-        line=('file = Path("/dev/null").open("rb")',),
-    ),
-    Case(
-        "process_pool_not_closed",
-        ("process",),
-        pool_not_closed,
-        pool_closed,
-        teardown=drain(POOLS, end_pool),
-        line=("FORK.Pool(1)",),
-        owner=("cases.processes.POOLS",),
-    ),
-    Case(
-        "helper_keeps_memory",
-        ("rss",),
-        partial(Helper.ask, "keep"),
-        partial(Helper.ask, "release"),
-        setup=Helper.start,
-        teardown=Helper.stop,
-        budget="rss",
-    ),
-)
+    leak("file_kept_beside_workers", "fd", file_kept_beside_workers, file_closed_beside_workers, end_all_forked,
+         setup=partial(hold_files, 20), line='HELD.append(Path("/dev/null").open("rb"))', owner=".HELD"),
+    leak("file_kept_by_worker", "fd", partial(Opener.ask, "keep"), partial(Opener.ask, "close"), Opener.stop,
+         setup=Opener.start, line='file = Path("/dev/null").open("rb")'),
+    leak("process_pool_not_closed", "process", pool_not_closed, pool_closed, drain(POOLS, end_pool),
+         line="FORK.Pool(1)", owner=".POOLS"),
+    leak("helper_keeps_memory", "rss", partial(Helper.ask, "keep"), partial(Helper.ask, "release"), Helper.stop,
+         setup=Helper.start, budget="rss"),
+)  # fmt: skip

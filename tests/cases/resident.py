@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from cases import clib
-from cases.case import Case
+from cases.case import Case, leak
 
 PIECE: Final = 2 << 20
 PIECES: Final = 512
@@ -61,15 +61,8 @@ def next_row_of_ring() -> None:
 
 
 CASES = (
-    Case(
-        "arena_grows",
-        ("rss",),
-        next_piece_of_arena,
-        same_piece_of_arena,
-        setup=Arena.reserve,
-        teardown=Arena.unmap,
-        verdict="inconclusive",
-    ),
+    leak("arena_grows", "rss", next_piece_of_arena, same_piece_of_arena, Arena.unmap,
+         setup=Arena.reserve, verdict="inconclusive"),
     Case(
         "ring_is_written",
         clean=next_row_of_ring,
@@ -77,4 +70,4 @@ CASES = (
         teardown=Ring.drop,
         doubt="each call writes pages for the first time, up to the size of the buffer",
     ),
-)
+)  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from cases import clib
-from cases.case import Case, drain, unique
+from cases.case import drain, leak, unique
 
 FOLDER = Path("/dev/shm")
 SPAWN = multiprocessing.get_context("spawn")
@@ -137,75 +137,21 @@ def semaphore_without_a_name_dropped() -> None:
 
 
 CASES = (
-    Case(
-        "segment_not_unlinked",
-        ("shm",),
-        closed_but_not_unlinked,
-        closed_and_unlinked,
-        teardown=unlink_segments,
-        line=('SharedMemory(unique("segment")',),
-    ),
-    Case(
-        "segment_not_closed",
-        ("fd", "mmap"),
-        unlinked_but_not_closed,
-        closed_and_unlinked,
-        teardown=drain(SEGMENTS, SharedMemory.close),
-        line=('SharedMemory(unique("segment")',),
-        owner=("cases.shared.SEGMENTS",),
-    ),
-    Case(
-        "shared_list_not_unlinked",
-        ("shm",),
-        list_not_unlinked,
-        list_unlinked,
-        teardown=unlink_segments,
-        line=("ShareableList(",),
-    ),
-    Case(
-        "raw_file_left", ("shm",), raw_file_left, raw_file_removed, teardown=unlink_files, line=("path.write_bytes(",)
-    ),
-    Case(
-        "array_left_on_error",
-        ("shm",),
-        array_left_on_error,
-        array_removed_on_error,
-        teardown=unlink_files,
-        line=(".tofile(path)",),
-    ),
+    leak("segment_not_unlinked", "shm", closed_but_not_unlinked, closed_and_unlinked, unlink_segments,
+         line='SharedMemory(unique("segment")'),
+    leak("segment_not_closed", "fd mmap", unlinked_but_not_closed, closed_and_unlinked,
+         drain(SEGMENTS, SharedMemory.close),
+         line='SharedMemory(unique("segment")', owner=".SEGMENTS"),
+    leak("shared_list_not_unlinked", "shm", list_not_unlinked, list_unlinked, unlink_segments, line="ShareableList("),
+    leak("raw_file_left", "shm", raw_file_left, raw_file_removed, unlink_files, line="path.write_bytes("),
+    leak("array_left_on_error", "shm", array_left_on_error, array_removed_on_error, unlink_files, line=".tofile(path)"),
     # Nothing tells who made what C code leaves in a folder that other processes use too.
-    Case(
-        "segment_in_c",
-        ("shm",),
-        segment_in_c,
-        segment_in_c_unlinked,
-        teardown=unlink_files,
-        verdict="inconclusive",
-    ),
-    Case(
-        "semaphore_in_c",
-        ("shm",),
-        semaphore_in_c,
-        semaphore_in_c_unlinked,
-        teardown=unlink_files,
-        verdict="inconclusive",
-    ),
-    Case(
-        "semaphore_for_children",
-        ("shm", "mmap", "heap", "object", "block"),
-        semaphore_for_children_kept,
-        semaphore_for_children_dropped,
-        teardown=drain(SEMAPHORES),
-        line=("SPAWN.Semaphore(1)",),
-        owner=("cases.shared.SEMAPHORES",),
-    ),
-    Case(
-        "semaphore_without_a_name",
-        ("shm", "mmap", "heap", "object", "block"),
-        semaphore_without_a_name_kept,
-        semaphore_without_a_name_dropped,
-        teardown=drain(SEMAPHORES),
-        line=("FORK.Semaphore(1)",),
-        owner=("cases.shared.SEMAPHORES",),
-    ),
-)
+    leak("segment_in_c", "shm", segment_in_c, segment_in_c_unlinked, unlink_files, verdict="inconclusive"),
+    leak("semaphore_in_c", "shm", semaphore_in_c, semaphore_in_c_unlinked, unlink_files, verdict="inconclusive"),
+    leak("semaphore_for_children", "shm mmap heap object block", semaphore_for_children_kept,
+         semaphore_for_children_dropped, drain(SEMAPHORES),
+         line="SPAWN.Semaphore(1)", owner=".SEMAPHORES"),
+    leak("semaphore_without_a_name", "shm mmap heap object block", semaphore_without_a_name_kept,
+         semaphore_without_a_name_dropped, drain(SEMAPHORES),
+         line="FORK.Semaphore(1)", owner=".SEMAPHORES"),
+)  # fmt: skip

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from cases.case import Case, drain
+from cases.case import drain, leak
 from cases.leftovers import PREFIX, remove_all
 
 FILES: list[IO[str]] = []
@@ -66,43 +66,11 @@ def moved_part(folder: Path) -> None:
 
 
 CASES = (
-    Case(
-        "tmp_path_file_kept",
-        ("fd",),
-        file_kept,
-        file_closed,
-        teardown=drain(FILES, lambda file: file.close()),
-        folder=True,
-        line=("open(folder /",),
-        owner=("cases.temporary_paths.FILES",),
-    ),
-    Case(
-        "tmp_path_database_kept",
-        ("fd",),
-        database_kept,
-        database_closed,
-        teardown=drain(CONNECTIONS, sqlite3.Connection.close),
-        folder=True,
-        line=("sqlite3.connect(folder /",),
-        owner=("cases.temporary_paths.CONNECTIONS",),
-    ),
-    Case(
-        "tmp_path_map_kept",
-        ("fd", "mmap"),
-        map_kept,
-        map_closed,
-        teardown=drain(MAPS, mmap.mmap.close),
-        folder=True,
-        line=("mmap.mmap(file.fileno()",),
-        owner=("cases.temporary_paths.MAPS",),
-    ),
-    Case(
-        "tmp_path_part_left",
-        ("disk",),
-        copied_part_left,
-        moved_part,
-        teardown=remove_all,
-        folder=True,
-        line=("tempfile.mkstemp(",),
-    ),
-)
+    leak("tmp_path_file_kept", "fd", file_kept, file_closed, drain(FILES, lambda file: file.close()),
+         line="open(folder /", owner=".FILES", folder=True),
+    leak("tmp_path_database_kept", "fd", database_kept, database_closed, drain(CONNECTIONS, sqlite3.Connection.close),
+         line="sqlite3.connect(folder /", owner=".CONNECTIONS", folder=True),
+    leak("tmp_path_map_kept", "fd mmap", map_kept, map_closed, drain(MAPS, mmap.mmap.close),
+         line="mmap.mmap(file.fileno()", owner=".MAPS", folder=True),
+    leak("tmp_path_part_left", "disk", copied_part_left, moved_part, remove_all, line="tempfile.mkstemp(", folder=True),
+)  # fmt: skip

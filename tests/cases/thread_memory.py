@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from cases import clib
-from cases.case import Case, drain
+from cases.case import Case, drain, leak
 
 LATE: deque[threading.Thread] = deque()
 ADDRESSES = clib.addresses()
@@ -115,14 +115,6 @@ CASES = (
     Case("large_stacks", clean=partial(stack_of, 8), timed=True),
     Case("stack_of_another_size", clean=stack_of_another_size, timed=True),
     Case("numpy_in_threads", clean=partial(run_at_once, 4, multiply), timed=True),
-    Case(
-        "pages_kept_beside_threads",
-        ("mmap",),
-        pages_kept_beside_threads,
-        pages_unmapped_beside_threads,
-        teardown=end_all,
-        doubt="threads end while the counters are read",
-        timed=True,
-        line=("_mmap(None", "clib.map_pages(SIZE)"),
-    ),
-)
+    leak("pages_kept_beside_threads", "mmap", pages_kept_beside_threads, pages_unmapped_beside_threads, end_all,
+         line=("_mmap(None", "clib.map_pages(SIZE)"), doubt="threads end while the counters are read", timed=True),
+)  # fmt: skip

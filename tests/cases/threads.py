@@ -11,7 +11,7 @@ from logging.handlers import QueueHandler, QueueListener
 from multiprocessing.pool import ThreadPool
 
 from cases import clib
-from cases.case import Case, drain
+from cases.case import drain, leak
 
 STOP = threading.Event()
 THREADS: list[threading.Thread] = []
@@ -181,77 +181,21 @@ def loop_in_a_thread_stopped() -> None:
 
 
 CASES = (
-    Case(
-        "thread_waiting_for_ever",
-        ("thread",),
-        waiting_for_ever,
-        joined,
-        teardown=end_waiting,
-        line=("thread.start()",),
-        owner=("cases.threads.THREADS",),
-    ),
-    Case("thread_forgotten", ("thread",), thread_forgotten, joined, teardown=end_forgotten, line=(".start()",)),
-    Case(
-        "timer_armed",
-        ("thread",),
-        timer_armed,
-        timer_cancelled,
-        teardown=drain(TIMERS, end_timer),
-        line=("timer.start()",),
-        owner=("cases.threads.TIMERS",),
-    ),
-    Case(
-        "executor_not_shut",
-        ("thread",),
-        executor_not_shut,
-        executor_shut,
-        teardown=drain(POOLS, ThreadPoolExecutor.shutdown),
-        line=("pool.submit(abs",),
-        owner=("cases.threads.POOLS",),
-    ),
-    Case(
-        "thread_pool_not_closed",
-        ("fd", "thread"),
-        thread_pool_not_closed,
-        thread_pool_closed,
-        teardown=drain(OLD_POOLS, end_pool),
-        line=("ThreadPool(1)",),
-        owner=("cases.threads.OLD_POOLS",),
-    ),
-    Case(
-        "worker_without_sentinel",
-        ("thread",),
-        worker_without_sentinel,
-        worker_with_sentinel,
-        teardown=drain(QUEUES, end_worker),
-        line=("thread.start()",),
-        owner=("cases.threads.QUEUES",),
-    ),
-    Case(
-        "log_listener_running",
-        ("thread",),
-        log_listener_running,
-        log_listener_stopped,
-        teardown=drain(LISTENERS, QueueListener.stop),
-        line=("listener.start()",),
-        owner=("cases.threads.LISTENERS",),
-    ),
-    Case(
-        "thread_in_c",
-        ("thread",),
-        thread_in_c,
-        thread_in_c_stopped,
-        teardown=drain(HANDLES, clib.stop_thread),
-        line=("pthread_create(", "clib.start_thread(clib.PAUSE)"),
-        owner=("cases.threads.HANDLES",),
-    ),
-    Case(
-        "loop_in_a_thread",
-        ("fd", "thread"),
-        loop_in_a_thread,
-        loop_in_a_thread_stopped,
-        teardown=drain(LOOPS, end_loop),
-        line=("asyncio.new_event_loop()", "thread.start()"),
-        owner=("cases.threads.LOOPS",),
-    ),
-)
+    leak("thread_waiting_for_ever", "thread", waiting_for_ever, joined, end_waiting,
+         line="thread.start()", owner=".THREADS"),
+    leak("timer_armed", "thread", timer_armed, timer_cancelled, drain(TIMERS, end_timer),
+         line="timer.start()", owner=".TIMERS"),
+    leak("executor_not_shut", "thread", executor_not_shut, executor_shut, drain(POOLS, ThreadPoolExecutor.shutdown),
+         line="pool.submit(abs", owner=".POOLS"),
+    leak("thread_pool_not_closed", "fd thread", thread_pool_not_closed, thread_pool_closed, drain(OLD_POOLS, end_pool),
+         line="ThreadPool(1)", owner=".OLD_POOLS"),
+    leak("worker_without_sentinel", "thread", worker_without_sentinel, worker_with_sentinel, drain(QUEUES, end_worker),
+         line="thread.start()", owner=".QUEUES"),
+    leak("log_listener_running", "thread", log_listener_running, log_listener_stopped,
+         drain(LISTENERS, QueueListener.stop),
+         line="listener.start()", owner=".LISTENERS"),
+    leak("thread_in_c", "thread", thread_in_c, thread_in_c_stopped, drain(HANDLES, clib.stop_thread),
+         line=("pthread_create(", "clib.start_thread(clib.PAUSE)"), owner=".HANDLES"),
+    leak("loop_in_a_thread", "fd thread", loop_in_a_thread, loop_in_a_thread_stopped, drain(LOOPS, end_loop),
+         line=("asyncio.new_event_loop()", "thread.start()"), owner=".LOOPS"),
+)  # fmt: skip
