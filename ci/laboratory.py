@@ -59,7 +59,6 @@ PARTS: Final[Mapping[str, Part]] = {
     "loop": Part("what does an iteration cost?", ("ci/bench/loop.py",)),
     "tracing": Part("how much slower is a traced iteration?", ("ci/bench/tracing.py",)),
     "holders": Part("how long does the search for an owner take?", ("ci/bench/holders.py",)),
-    "page": Part("how large is a page of 500 tests, and how long does it take?", ("ci/bench/html_page.py",)),
     "watch": Part("what does a watch cost?", ("ci/bench/watch.py", "--seconds", "30")),
 }
 

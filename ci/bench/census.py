@@ -28,8 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from runs import run_command
-from venvs import inherited
+from venvs import inherited, run_command
 from workloads import find_workloads
 
 # Worst first. `unclosed` and `inconclusive` are yellow here (reported, but no failure), because no workload has a

@@ -1,4 +1,4 @@
-"""Create the virtual environments in which other packages are measured, and find their interpreters."""
+"""Create the virtual environments in which other packages are measured, and run commands in them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -84,3 +86,30 @@ def call(command: Sequence[str]) -> None:
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines()
         raise Missing(f"exit {done.returncode} of {' '.join(command)}: {lines[-1] if lines else 'no output'}")
+
+
+def run_command(
+    command: list[str], folder: Path, variables: Mapping[str, str], timeout: float
+) -> tuple[str, int | None]:
+    """Run a command in its own session; return its output and its exit status, None if it ran out of time."""
+    printed = folder / "output"
+    # The output goes to a file, because a leaked child process would keep a pipe open, and reading would wait for the
+    # end of that process.
+    with printed.open("wb") as file:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        code: int | None = None
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(timeout)
+        # Kill the whole session, because child processes outlive a run that failed before it could end them.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return printed.read_text(encoding="utf-8", errors="replace"), code

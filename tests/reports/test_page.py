@@ -158,7 +158,6 @@ def test_a_picture_file_is_xml_with_a_title_per_chart() -> None:
 
 
 def test_a_page_of_500_tests_is_small() -> None:
-    """The whole page of 500 tests with 40 causes is made by ci/bench/html_page.py."""
     series = tuple((float(at), 1e8 + 3000.0 * at) for at in range(500))
     chart = Chart("heap", "bytes", "iteration", (Curve("", series, "bad"),))
     cards = (Card("heap grows", "bad", charts=(chart,)),) * 40

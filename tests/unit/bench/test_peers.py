@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkers import CHECKERS, Checker
-from peers import table
-from runs import Row, named, outcome_of
+from peers import Row, named, outcome_of, table
 from subjects import Subject, read_cases, read_corpus
 
 LEAKY = """
