@@ -63,12 +63,7 @@ def _describe_class(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         if not optional:
             required.append(name)
     summary = _description((inspect.getdoc(kind) or "").partition("\n\n")[0])
-    return summary | {
-        "type": "object",
-        "properties": properties,
-        "required": required,
-        "additionalProperties": False,
-    }
+    return summary | {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _describe(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:  # noqa: PLR0911 - a return per kind of type

@@ -28,10 +28,7 @@ LEAST: Final = {"heap": 60, "mmap": 4000, "object": 0.5, "block": 0.9, "fd": 0.2
 @pytest.fixture(scope="module")
 def growth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, float]]:
     """By arm and kind, per call."""
-    environment = os.environ | {
-        "PYTHONPATH": f"{ROOT / 'tests'}",
-        "TMPDIR": str(tmp_path_factory.mktemp("measured")),
-    }
+    environment = os.environ | {"PYTHONPATH": f"{ROOT / 'tests'}", "TMPDIR": str(tmp_path_factory.mktemp("measured"))}
     done = subprocess.run(
         [sys.executable, "-m", "cases.measured"], env=environment, capture_output=True, check=True, timeout=600
     )

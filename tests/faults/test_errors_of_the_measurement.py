@@ -38,12 +38,7 @@ AFTER = """
     def test_clean_after():
         os.close(os.open(__file__, os.O_RDONLY))
 """
-AROUND = {
-    "test_leaky_before": "leak",
-    "test_clean_before": "ok",
-    "test_leaky_after": "leak",
-    "test_clean_after": "ok",
-}
+AROUND = {"test_leaky_before": "leak", "test_clean_before": "ok", "test_leaky_after": "leak", "test_clean_after": "ok"}
 
 
 def around(ran: Outcome) -> dict[str, str]:

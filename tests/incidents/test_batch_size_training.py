@@ -15,14 +15,7 @@ from leakcheck_incidents.batch_size.choice import Choice, choose
 from leakcheck_incidents.batch_size.gauge import gauge_of
 from leakcheck_incidents.batch_size.runs import Run
 from leakcheck_incidents.batch_size.store import Store
-from leakcheck_incidents.batch_size.training import (
-    CAPACITY,
-    HEAVY,
-    LIGHT,
-    SAMPLES,
-    Configuration,
-    train,
-)
+from leakcheck_incidents.batch_size.training import CAPACITY, HEAVY, LIGHT, SAMPLES, Configuration, train
 from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
 
 pytestmark = [

@@ -63,10 +63,7 @@ def results(project: Project) -> list[dict[str, Any]]:
 def summary(project: Project) -> tuple[dict[str, tuple[str, dict[str, list[str]]]], int]:
     """Status and names of what is listed, by test; and how many files of attachments and fixtures there are."""
     tests = {
-        one["name"]: (
-            one["status"],
-            {name: [each["name"] for each in one.get(name, ())] for name in LISTS},
-        )
+        one["name"]: (one["status"], {name: [each["name"] for each in one.get(name, ())] for name in LISTS})
         for one in results(project)
     }
     files = [path for path in (project.folder / "results").iterdir() if not path.name.endswith("-result.json")]

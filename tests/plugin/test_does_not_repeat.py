@@ -139,9 +139,7 @@ def test_red_where_the_user_asks_for_it(project: Project) -> None:
 
 def test_what_is_kept_for_it_is_not_held_against_the_test(project: Project) -> None:
     """The reports of the first iteration are held while the others run; the counters do not see it."""
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import pytest
 
         pytestmark = pytest.mark.leakcheck(warmup=1)
@@ -153,9 +151,7 @@ def test_what_is_kept_for_it_is_not_held_against_the_test(project: Project) -> N
         def test_clean(record_property):
             record_property("some", "thing")
             print("printed " * 400)
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.status == 0, outcome.text
     found = {one["resource"]: one for one in outcome.findings if one["test"].endswith("test_clean")}
     assert {name: found[name]["verdict"] for name in ("block", "heap")} == {"block": "ok", "heap": "ok"}

@@ -332,9 +332,7 @@ def test_a_child_that_the_test_spawns_does_not_run_the_session_again(project: Pr
 
 def test_a_test_that_is_undecided_is_not_run_again_by_itself(project: Project) -> None:
     """In another process it may fail, for the state of earlier tests; its outcome is that of its runs here."""
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
     import itertools, os, threading
     import pytest
 
@@ -354,9 +352,7 @@ def test_a_test_that_is_undecided_is_not_run_again_by_itself(project: Project) -
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
-    """,
-    )
-    outcome = project.run()
+    """)
     assert outcome.last_line == "2 passed", outcome.text
     assert outcome.verdicts["test_needs_first", "heap"] == "inconclusive"
     assert len(set((project.folder / "processes").read_text().split())) == 1

@@ -49,9 +49,7 @@ def test_what_the_program_has_hooked_in_is_put_back(project: Project) -> None:
 
 
 def test_what_comes_once_is_not_looked_for(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    found = project.run_test("""
         import os, itertools
         import pytest
         count = itertools.count()
@@ -60,9 +58,7 @@ def test_what_comes_once_is_not_looked_for(project: Project) -> None:
         def test_once():
             if next(count) == 8:
                 os.dup(1)
-        """,
-    )
-    found = project.run().finding("test_once")
+        """).finding("test_once")
     assert (found["verdict"], found["site"], found["owner"]) == ("over_budget", None, None)
     assert set(found["culprit"]["unresolved"].values()) == {"it appeared once, and was not seen to recur"}
     assert found["culprit"]["iterations"] == 0

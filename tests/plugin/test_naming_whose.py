@@ -82,8 +82,7 @@ USING = """
 
 def test_tests_that_fail_for_one_cause_are_one_finding(project: Project) -> None:
     project.write("decode.py", PACKAGE)
-    project.write("test_it.py", USING)
-    ran = project.run()
+    ran = project.run_test(USING)
     fingerprints = {one["test"].rpartition("::")[2]: one["fingerprint"] for one in ran.findings if one["fingerprint"]}
     assert fingerprints["test_decode"] == fingerprints["test_decode_again"] != fingerprints["test_of_another"]
     assert fingerprints["test_decode"].endswith("-fd-decode-open")

@@ -35,8 +35,7 @@ WRONG = [
 def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project_here: Project, measuring: bool) -> None:
     for number, (arguments, _wrong) in enumerate(WRONG):
         project_here.write(
-            f"test_{number}.py",
-            f"import pytest\n@pytest.mark.scaling_budget({arguments})\ndef test_it(n): pass\n",
+            f"test_{number}.py", f"import pytest\n@pytest.mark.scaling_budget({arguments})\ndef test_it(n): pass\n"
         )
     ran = project_here.run_here(leakcheck=measuring)
     assert ran.status == 2
@@ -48,47 +47,35 @@ def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project_here
 
 
 def test_what_repeats_a_test_does_not_stand_beside_it(project_here: Project) -> None:
-    project_here.write(
-        "test_it.py",
-        """
+    ran = project_here.run_test_here("""
         import pytest
         pytestmark = pytest.mark.leakcheck
         @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
         def test_it(n): pass
-        """,
-    )
-    ran = project_here.run_here()
+        """)
     assert ran.status == 2
     assert "is combined with leakcheck, which repeats one size: split it into two tests" in ran.text
 
 
 def test_a_method_that_takes_no_arguments_cannot_be_scaled(project_here: Project) -> None:
-    project_here.write(
-        "test_it.py",
-        """
+    ran = project_here.run_test_here("""
         import unittest
         import pytest
         class TestIt(unittest.TestCase):
             @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
             def test_it(self): pass
-        """,
-    )
-    ran = project_here.run_here()
+        """)
     assert ran.status == 2
     assert "only a function can take the size of an axis as an argument" in ran.text
 
 
 def test_a_coroutine_cannot_run_in_threads(project: Project) -> None:
     project.load_asyncio()
-    project.write(
-        "test_it.py",
-        """
+    ran = project.run_test("""
         import pytest
         @pytest.mark.asyncio
         @pytest.mark.scaling_budget("n", [1, 2, 4], engine="thread", rss="O(1)")
         async def test_it(n): pass
-        """,
-    )
-    ran = project.run()
+        """)
     assert ran.status == 2
     assert 'engine="thread" runs a function in each rank, not a coroutine' in re.sub(r"\s+", " ", ran.text)

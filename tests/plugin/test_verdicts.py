@@ -65,9 +65,7 @@ def test_a_slow_test_goes_red(project: Project) -> None:
 
 
 def test_the_collector_as_the_user_has_it(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import gc, os
         import pytest
 
@@ -101,9 +99,7 @@ def test_the_collector_as_the_user_has_it(project: Project) -> None:
             assert gc.isenabled()
             assert gc.get_freeze_count() == 0
             assert gc.callbacks == []
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.verdicts["test_on", "fd"] == "unclosed"
     assert outcome.finding("test_on")["slope"] == 1.0
     assert outcome.finding("test_on")["colour"] == "red"
@@ -119,9 +115,7 @@ def test_the_collector_as_the_user_has_it(project: Project) -> None:
 
 
 def test_bounded_caches_are_no_leak(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import functools, itertools, os, re
         import pytest
 
@@ -146,9 +140,7 @@ def test_bounded_caches_are_no_leak(project: Project) -> None:
 
         @pytest.mark.object_budget
         def test_beside_it(): PATTERNS.append(re.compile("c{%d}" % next(NUMBERS)))
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.verdicts["test_of_the_library", "object"] == "inconclusive"
     assert "empties on request" in outcome.finding("test_of_the_library", "object")["reason"]
     assert outcome.verdicts["test_beside_it", "object"] == "leak"
@@ -213,9 +205,7 @@ def test_leaks_of_children_are_named_as_children(project: Project) -> None:
 
 
 def test_what_a_child_inherits_is_not_opened(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
+    outcome = project.run_test("""
         import os, signal
         import pytest
         FILES = [open(__file__) for _ in range(20)]
@@ -247,9 +237,7 @@ def test_what_a_child_inherits_is_not_opened(project: Project) -> None:
 
         @pytest.mark.fd_budget(0)
         def test_opens(): leave_child(3)
-        """,
-    )
-    outcome = project.run()
+        """)
     assert outcome.verdicts["test_left", "process"] == "leak"
     assert outcome.verdicts["test_left", "fd"] == "ok"
     assert outcome.verdicts["test_inherits", "fd"] == "ok"

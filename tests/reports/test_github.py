@@ -71,10 +71,7 @@ def test_each_cause_has_an_annotation_and_a_row(project: Project, arguments: tup
     text = summary.read_text(encoding="utf-8")
     assert text.startswith("earlier\n### leakcheck\n\n4 tests: 1 ok · 3 leak (2 causes) · repeating took ")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| leak")]
-    assert sorted(row[3:5] for row in rows) == [
-        ["src/shop.py:3", "shop.FILES"],
-        ["tests/test_it.py:8", "test_it.KEPT"],
-    ]
+    assert sorted(row[3:5] for row in rows) == [["src/shop.py:3", "shop.FILES"], ["tests/test_it.py:8", "test_it.KEPT"]]
     project.write("src/shop.py", SHOP.replace("FILES.append", "os.close"))
     project.write("tests/test_it.py", SUITE.replace("KEPT.append", "os.close"))
     fixed = project.run("--leakcheck-scope=all", *arguments, **environment)
@@ -89,10 +86,7 @@ def test_elsewhere_and_without_a_summary_nothing_is_added(project: Project) -> N
     assert "::error" not in ran.text
     gone = str(project.folder / "no" / "folder" / "summary.md")
     ran = project.run(
-        "--leakcheck-scope=all",
-        PYTHONPATH=str(project.folder / "src"),
-        GITHUB_ACTIONS="true",
-        GITHUB_STEP_SUMMARY=gone,
+        "--leakcheck-scope=all", PYTHONPATH=str(project.folder / "src"), GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=gone
     )
     assert f"could not write GITHUB_STEP_SUMMARY={gone}: No such file or directory" in ran.text
     assert (ran.text.count("::error"), ran.status) == (2, 1)

@@ -74,8 +74,7 @@ def test_one_other_test_has_its_own_line(project: Project) -> None:
     project.write("library.py", LIBRARY)
     ran = project.run_test(SUITE % 2)
     assert re.search(
-        r"\n_+ test_it\[1\] _+\nLEAK same as \S+ \(test_it\.py::test_it\[0\]\): fd \+2\.0/iter\n=+",
-        ran.text,
+        r"\n_+ test_it\[1\] _+\nLEAK same as \S+ \(test_it\.py::test_it\[0\]\): fd \+2\.0/iter\n=+", ran.text
     )
     assert "\nLEAK test_it.py::test_it[1] - LeakError: fd +2.0/iter" in ran.text
 

@@ -162,12 +162,7 @@ def test_a_test_in_a_process_of_its_own_shows_its_time(project: Project) -> None
     "arguments",
     variants(
         [("-q", "-q")],
-        [
-            ("-s",),
-            ("-o", "console_output_style=classic"),
-            ("-o", "log_cli=true"),
-            ("-p", "no:terminalprogress"),
-        ],
+        [("-s",), ("-o", "console_output_style=classic"), ("-o", "log_cli=true"), ("-p", "no:terminalprogress")],
     ),
 )
 def test_who_wants_less_or_prints_there_gets_none(project: Project, arguments: tuple[str, ...]) -> None:
