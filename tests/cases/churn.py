@@ -177,12 +177,6 @@ CASES = (
     Case("logged", clean=logged),
     Case("warned", clean=warned),
     Case("database_reused", clean=Table.use, setup=Table.open, teardown=Table.close),
-    Case(
-        "busy_background_thread",
-        clean=some_work,
-        setup=Churner.start,
-        teardown=Churner.end,
-        doubt="the thread beside it holds another amount at each reading",
-        process_wide=True,
-    ),
-)
+    Case("busy_background_thread", clean=some_work, setup=Churner.start, teardown=Churner.end,
+         doubt="the thread beside it holds another amount at each reading", process_wide=True),
+)  # fmt: skip

@@ -107,43 +107,16 @@ class Frame:
 
 
 CASES = (
-    Case(
-        "timers_that_fire_later",
-        clean=start_timer,
-        teardown=end_timers,
-        doubt="malloc keeps freed blocks for each of the threads",
-        timed=True,
-    ),
+    Case("timers_that_fire_later", clean=start_timer, teardown=end_timers,
+         doubt="malloc keeps freed blocks for each of the threads", timed=True),
     Case("cycles_replaced", clean=replace_oldest_node, setup=fill_nodes, teardown=NODES.clear),
-    Case(
-        "beside_a_recorder",
-        clean=work_beside_recorder,
-        setup=Recorder.start,
-        teardown=Recorder.end,
-        doubt="a thread of the module retains more and more while the test runs",
-        timed=True,
-    ),
-    Case(
-        "views_of_a_frame",
-        clean=Frame.take,
-        setup=Frame.make,
-        teardown=Frame.drop,
-        doubt="pandas removes references to views that are gone only from 500 on",
-        process_wide=True,
-        settles_after=500,
-    ),
-    Case(
-        "pattern_for_each_number",
-        clean=pattern_of_a_number,
-        teardown=re.purge,
-        doubt="the cache of `re` takes 512 patterns",
-        settles_after=512,
-    ),
-    Case(
-        "long_pattern_for_each_number",
-        clean=long_pattern,
-        teardown=re.purge,
-        doubt="the cache of `re` takes 512 patterns",
-        settles_after=512,
-    ),
-)
+    Case("beside_a_recorder", clean=work_beside_recorder, setup=Recorder.start, teardown=Recorder.end,
+         doubt="a thread of the module retains more and more while the test runs", timed=True),
+    Case("views_of_a_frame", clean=Frame.take, setup=Frame.make, teardown=Frame.drop,
+         doubt="pandas removes references to views that are gone only from 500 on", process_wide=True,
+         settles_after=500),
+    Case("pattern_for_each_number", clean=pattern_of_a_number, teardown=re.purge,
+         doubt="the cache of `re` takes 512 patterns", settles_after=512),
+    Case("long_pattern_for_each_number", clean=long_pattern, teardown=re.purge,
+         doubt="the cache of `re` takes 512 patterns", settles_after=512),
+)  # fmt: skip

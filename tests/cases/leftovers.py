@@ -151,21 +151,8 @@ def cache_replaced() -> None:
 
 
 CASES = (
-    Case(
-        "file_renamed",
-        ("disk",),
-        cache_written_for_each_run,
-        cache_replaced,
-        teardown=remove_all,
-        line=("tempfile.NamedTemporaryFile(",),
-    ),
-    Case(
-        "temporary_directory_filled",
-        clean=Downloads.add,
-        setup=Downloads.begin,
-        teardown=Downloads.end,
-        doubt="its TemporaryDirectory removes the files; only a budget makes them a leak",
-    ),
+    Case("temporary_directory_filled", clean=Downloads.add, setup=Downloads.begin, teardown=Downloads.end,
+         doubt="its TemporaryDirectory removes the files; only a budget makes them a leak"),
     leak("folder_left", "disk", folder_left, folder_removed, remove_all, line="tempfile.mkdtemp("),
     leak("folder_left_on_error", "disk", folder_left_on_error, folder_removed_on_error, remove_all,
          line="tempfile.mkdtemp("),
@@ -176,7 +163,6 @@ CASES = (
     leak("database_left", "disk", database_left, database_removed, remove_all, line="sqlite3.connect(path)"),
     leak("report_left_elsewhere", "disk", report_left_elsewhere, report_replaced_elsewhere, Elsewhere.remove,
          setup=Elsewhere.make, line=".write_text(", budget="disk"),
-    Case(
-        "compiled_elsewhere", clean=compiled_elsewhere, setup=Elsewhere.make, teardown=Elsewhere.remove, budget="disk"
-    ),
+    Case("compiled_elsewhere", clean=compiled_elsewhere, setup=Elsewhere.make, teardown=Elsewhere.remove,
+         budget="disk"),
 )  # fmt: skip

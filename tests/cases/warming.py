@@ -124,18 +124,10 @@ def uneven_growth_of_a_dict() -> None:
 
 CASES = (
     Case("lru_cache_warms_up", clean=lambda: squares(next(NUMBERS) % 40), teardown=squares.cache_clear),
-    Case(
-        "lru_cache_fills",
-        clean=lambda: thumbnails(next(NUMBERS)),
-        teardown=thumbnails.cache_clear,
-        doubt="it is full when nearly half of the calls are over, and what is left shows no floor yet",
-    ),
-    Case(
-        "lru_cache_outlasts_the_run",
-        clean=lambda: pages(next(NUMBERS)),
-        teardown=pages.cache_clear,
-        doubt="a thousand entries are more than the calls: it is still filling when the run ends",
-    ),
+    Case("lru_cache_fills", clean=lambda: thumbnails(next(NUMBERS)), teardown=thumbnails.cache_clear,
+         doubt="it is full when nearly half of the calls are over, and what is left shows no floor yet"),
+    Case("lru_cache_outlasts_the_run", clean=lambda: pages(next(NUMBERS)), teardown=pages.cache_clear,
+         doubt="a thousand entries are more than the calls: it is still filling when the run ends"),
     Case("words_interned", clean=words_interned, teardown=INTERNED.clear),
     Case("patterns_compiled", clean=patterns),
     Case("connection_pool", clean=connection_from_pool, teardown=drain(SOCKETS, socket.socket.close)),
@@ -146,4 +138,4 @@ CASES = (
     Case("executor_reused", clean=Executor.use, setup=Executor.start, teardown=Executor.stop),
     Case("lazy_imports", clean=lazy_import, setup=Turns.begin),
     Case("dict_rebuilt", clean=uneven_growth_of_a_dict, setup=Turns.begin, teardown=MEMO.clear),
-)
+)  # fmt: skip
