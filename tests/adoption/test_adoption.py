@@ -102,17 +102,6 @@ def test_the_same_again_is_the_same_file_and_plain_outcomes_stay(recorded: Suite
     assert judged == counts
 
 
-def test_a_cause_that_is_added_is_one_finding(recorded: Suite) -> None:
-    shop = recorded.project.folder / "shop.py"
-    shop.write_text(shop.read_text(encoding="utf-8") + "\nADDED = []\ndef add(): ADDED.append(open(__file__))\n")
-    recorded.project.write("tests/test_new.py", "import shop\ndef test_a(): shop.add()\ndef test_b(): shop.add()\n")
-    ran = recorded.run(*ALL, "-k", "test_new or shop_opened")
-    (recorded.project.folder / "tests" / "test_new.py").unlink()
-    assert red(ran) == ["test_a", "test_b"]
-    assert "2 leak (1 cause)" in ran.text
-    assert "4 known (1 cause)" in ran.text
-
-
 def test_beside_busy_processes_and_stopped_early_no_entry_is_lost(recorded: Suite) -> None:
     before = recorded.file.read_bytes()
     busy = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(10_000))"]) for _ in range(2)]

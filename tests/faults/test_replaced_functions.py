@@ -94,38 +94,6 @@ def test_control_characters_of_names_do_not_reach_the_terminal(project: Project)
     assert not {"\x1b", "\x07"} & set(ran.text)
 
 
-@pytest.mark.laboratory
-@pytest.mark.parametrize("isolated", variants([False], [True]))
-@pytest.mark.parametrize("owner", ["os.open", "os.getpid", "os.unlink", "builtins.hasattr", "dataclasses.replace"])
-def test_functions_replaced_for_good_cost_neither_report_nor_session(
-    project: Project, owner: str, isolated: bool
-) -> None:
-    ran = project.run_test(f"""
-        import builtins, dataclasses, os
-        import pytest
-
-        OPEN = os.open
-        KEPT = []
-
-        @pytest.mark.fd_budget(0)
-        def test_leaky():
-            KEPT.append(OPEN(__file__, os.O_RDONLY))
-
-        @pytest.mark.fd_budget(0)
-        @pytest.mark.leakcheck(isolate={isolated})
-        def test_replaces():
-            KEPT.append(OPEN(__file__, os.O_RDONLY))
-            {owner} = lambda *_, **__: None
-
-        def test_not_judged():
-            pass
-        """)
-    assert "INTERNALERROR" not in ran.text
-    # From the whole report: pytest itself may end while it prints.
-    assert ran.verdicts["test_leaky", "fd"] == "leak"
-    assert ran.verdicts["test_replaces", "fd"] in ("leak", "inconclusive")
-
-
 def test_a_report_that_cannot_be_ended_is_stated_and_its_findings_stay(project: Project) -> None:
     project.write(
         "conftest.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projects import HEAD, ROOT, Project
+from projects import HEAD, Project
 
 
 def test_running_out_is_a_leak(project: Project) -> None:
@@ -40,28 +40,6 @@ def test_running_out_is_a_leak(project: Project) -> None:
     assert found["slope"] == pytest.approx(5)
     assert "then OSError: [Errno 24] Too many open files" in found["reason"]
     assert "LeakError: fd +5.0/iter" in outcome.text
-
-
-@pytest.mark.laboratory
-def test_a_slow_test_goes_red(project: Project) -> None:
-    """Growth that is soon fatal is not watched for the horizon of 200: a test of one second is red within its 30 s."""
-    project.write(
-        "test_it.py",
-        HEAD
-        + """
-    import time
-    @pytest.mark.heap_budget
-    def test_slow():
-        KEPT.append(bytearray(50 << 20))
-        time.sleep(0.1)
-    """,
-    )
-    outcome = project.run()
-    found = outcome.finding("test_slow", "heap")
-    assert (outcome.status, found["verdict"]) == (1, "leak"), outcome.text
-    assert found["slope"] == pytest.approx(50 << 20, rel=0.01)
-    # With three of warm-up, and at most 25 that name the line if time is left.
-    assert found["iterations"] == 17
 
 
 def test_the_collector_as_the_user_has_it(project: Project) -> None:
@@ -150,37 +128,6 @@ def test_bounded_caches_are_no_leak(project: Project) -> None:
     assert "bounded cache still filling: lru_cache of larger: 565 of 1,000" in found["reason"]
 
 
-@pytest.mark.laboratory
-def test_mapped_memory_beside_threads_that_end_later(project: Project) -> None:
-    """Their stacks and arenas are no leak, even if only mapped memory is judged; pages that stay are one."""
-    project.write(
-        "test_it.py",
-        """
-        import threading, time
-        import pytest
-        from cases import clib
-        KEPT = clib.addresses()
-
-        def work(seconds):
-            [bytes(5000) for _ in range(40)]
-            time.sleep(seconds)
-
-        @pytest.mark.leakcheck(resources=["mmap"])
-        def test_ends_later():
-            threading.Thread(target=work, args=(1.5,)).start()
-            time.sleep(0.001)
-
-        @pytest.mark.leakcheck(resources=["mmap"])
-        def test_keeps():
-            threading.Thread(target=work, args=(0.4,)).start()
-            KEPT.append(clib.map_pages(1 << 16))
-        """,
-    )
-    outcome = project.run(PYTHONPATH=str(ROOT / "tests"))
-    assert outcome.verdicts["test_ends_later", "mmap"] in ("ok", "inconclusive"), outcome.text
-    assert outcome.verdicts["test_keeps", "mmap"] == "leak"
-
-
 def test_leaks_of_children_are_named_as_children(project: Project) -> None:
     """Their descriptors count too, and are not what leaks."""
     project.write(
@@ -202,44 +149,3 @@ def test_leaks_of_children_are_named_as_children(project: Project) -> None:
     outcome = project.run()
     assert outcome.finding("test_it", "process")["verdict"] == "leak", outcome.text
     assert "means" not in outcome.text
-
-
-def test_what_a_child_inherits_is_not_opened(project: Project) -> None:
-    outcome = project.run_test("""
-        import os, signal
-        import pytest
-        FILES = [open(__file__) for _ in range(20)]
-        READY = os.pipe()
-        CHILDREN = []
-
-        @pytest.fixture(scope="module", autouse=True)
-        def end_children():
-            yield
-            for child in CHILDREN:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-
-        def leave_child(opened):
-            child = os.fork()
-            if not child:
-                for _ in range(opened): os.open("/dev/null", os.O_RDONLY)
-                os.write(READY[1], b"1")
-                signal.alarm(300)
-                while True: signal.pause()
-            CHILDREN.append(child)
-            os.read(READY[0], 1)
-
-        @pytest.mark.leakcheck
-        def test_left(): leave_child(0)
-
-        @pytest.mark.fd_budget(0)
-        def test_inherits(): leave_child(0)
-
-        @pytest.mark.fd_budget(0)
-        def test_opens(): leave_child(3)
-        """)
-    assert outcome.verdicts["test_left", "process"] == "leak"
-    assert outcome.verdicts["test_left", "fd"] == "ok"
-    assert outcome.verdicts["test_inherits", "fd"] == "ok"
-    opens = outcome.finding("test_opens")
-    assert (opens["verdict"], opens["slope"]) == ("leak", 3.0)

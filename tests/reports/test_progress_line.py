@@ -138,26 +138,6 @@ def test_what_a_loop_prints_is_captured_whole(project: Project) -> None:
 
 
 @pytest.mark.laboratory
-def test_a_test_in_a_process_of_its_own_shows_its_time(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import time
-        import pytest
-
-        @pytest.mark.leakcheck(isolate=True, resources=["fd"], iterations=12)
-        def test_alone(): time.sleep(0.15)
-        """,
-    )
-    ran = project.run_on_terminal()
-    pattern = r"leakcheck( \d+)?  test_alone  separate process, \d+ s  \[0/1\]"
-    lines = lines_of(ran)
-    assert lines
-    assert all(re.fullmatch(pattern, line) for line in lines), lines
-    assert ran.verdicts == {("test_alone", "fd"): "ok"}
-
-
-@pytest.mark.laboratory
 @pytest.mark.parametrize(
     "arguments",
     variants(
@@ -171,13 +151,6 @@ def test_who_wants_less_or_prints_there_gets_none(project: Project, arguments: t
     assert not DRAWN.search(ran.text)
     assert ERASED not in ran.text
     assert "test_slow" in ran.text or "-q" in arguments
-
-
-@pytest.mark.laboratory
-def test_nor_a_log(project: Project) -> None:
-    project.write("test_it.py", LEAKY)
-    for ran in (project.run(), project.run_on_terminal("--leakcheck-iterations=4", CI="true")):
-        assert not DRAWN.search(ran.text)
 
 
 def test_verbose_counts_the_iterations_of_each_test(project: Project) -> None:

@@ -28,16 +28,13 @@ FILE: Final = ROOT / "tests" / "golden" / "verdicts.json"
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, Row]
 
-# Known only where the culprit is looked for.
-CULPRIT: Final = ("site", "owner")
-_FIELDS: Final = ("verdict", "colour", "resource", "slope", *CULPRIT)
+_FIELDS: Final = ("verdict", "colour", "resource", "slope", "site", "owner")
 # Growth of memory differs between runs by tables that double, and by what other threads allocate.
 _CLOSE: Final = 0.1
 # Below a KiB a table that doubles weighs as much as what it lists. A list of semaphores gains 96 bytes in most iterations, and
 # 2.5, 4.7 and 9.3 KiB in the 86th, 172nd and 343rd: 103 to 197 bytes per iteration, by the hundred that is looked at.
 _CLOSE_IF_SMALL: Final = 0.5
 _SMALL: Final = range(40, 1024)
-_QUIET: Final = frozenset({"ok", "inconclusive"})
 _SEEN: Final = "seen"
 _SECTIONS: Final = "sections"
 _MADE: Final = "made"
@@ -45,22 +42,12 @@ _MADE: Final = "made"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row, or a field of one, that is not what was recorded.
-
-    Attributes:
-        name: Of the row.
-        field: Of what; empty where the row as a whole is new or missing.
-        recorded: What is right; None for a new row.
-        found: What was found; None for a missing row.
-        is_doubt: Nothing is held against the test in either: what is in order and what is not certain may change places
-            on a machine that is busy with other things.
-    """
+    """A row, or a field of one, that is not what was recorded: None where a row is new or missing as a whole."""
 
     name: str
     field: str
     recorded: Any
     found: Any
-    is_doubt: bool = False
 
     def __str__(self) -> str:
         if self.recorded is None and not self.field:
@@ -166,25 +153,17 @@ def _is_among(value: Any, values: Collection[Any]) -> bool:
     return value in values
 
 
-def compare(recorded: Rows, found: Rows, ignored: Collection[str] = ()) -> list[Difference]:
-    """What is added, removed or changed; nothing where all is as it was.
-
-    Args:
-        recorded: What is right.
-        found: Of one run, or merged of several.
-        ignored: Fields that are not compared.
-    """
+def compare(recorded: Rows, found: Rows) -> list[Difference]:
+    """What is added, removed or changed."""
     differences = [Difference(name, "", recorded[name], None) for name in recorded if name not in found]
     for name, row in found.items():
         if name not in recorded:
             differences.append(Difference(name, "", None, row))
             continue
         before, after = _flat(recorded[name]), _flat(row)
-        is_doubt = _QUIET.issuperset((*_values(before["verdict"]), *_values(after["verdict"])))
         differences += [
-            Difference(name, key, before.get(key), value, is_doubt)
+            Difference(name, key, before.get(key), value)
             for key in dict.fromkeys((*before, *after))
-            if key not in ignored
             for value in _values(after.get(key))
             if not _is_among(value, _values(before.get(key)))
         ]

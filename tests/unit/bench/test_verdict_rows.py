@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from verdict_rows import (
-    CULPRIT,
     Row,
     by_parameter,
     compare,
@@ -136,14 +135,6 @@ def test_each_change_is_reported(findings: list[dict[str, Any]], field: str, val
     changed = compare(recorded, reduce(findings))
     assert {one.field for one in changed} >= {field}
     assert all(str(one).startswith("changed  test_arm[file_kept-leaky]: ") for one in changed)
-    assert not any(one.is_doubt for one in changed)
-
-
-def test_the_culprit_need_not_be_compared(findings: list[dict[str, Any]]) -> None:
-    recorded = reduce(findings)
-    findings[1] |= {"site": None, "owner": None}
-    assert [one.field for one in compare(recorded, reduce(findings))] == ["owner", "site"]
-    assert compare(recorded, reduce(findings), CULPRIT) == []
 
 
 def test_added_and_removed_rows_are_reported(findings: list[dict[str, Any]]) -> None:
@@ -156,14 +147,6 @@ def test_added_and_removed_rows_are_reported(findings: list[dict[str, Any]]) -> 
 def test_a_resource_that_is_no_longer_judged_is_reported(findings: list[dict[str, Any]]) -> None:
     changed = compare(reduce(findings), reduce(findings[:3]))
     assert [str(one) for one in changed] == ["changed  test_arm[file_kept-fixed]: judged.heap: ok -> nothing"]
-
-
-def test_a_doubt_in_place_of_ok_is_marked(findings: list[dict[str, Any]]) -> None:
-    recorded = reduce(findings)
-    findings[2] |= {"verdict": "inconclusive", "colour": "yellow"}
-    changed = compare(recorded, reduce(findings))
-    assert {one.field for one in changed} == {"verdict", "colour", "resource", "judged.fd", "judged.heap"}
-    assert all(one.is_doubt for one in changed)
 
 
 def test_whatever_was_seen_is_right(findings: list[dict[str, Any]]) -> None:
