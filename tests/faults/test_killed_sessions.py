@@ -11,8 +11,6 @@ from projects import Project
 from pytest_leakcheck.report.json_file import read
 from variants import variants
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
-
 TESTS = """
     import os
     import signal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -11,8 +10,6 @@ from typing import TypeAlias
 import pytest
 
 from projects import Outcome, Project
-
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="site-packages has another place there")
 
 LEAKY = "ROWS = []\ndef add_row(): ROWS.append([])\n"
 FIXED = LEAKY.replace("ROWS.append([])", "return []")

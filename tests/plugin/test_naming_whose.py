@@ -1,8 +1,12 @@
-"""Whose a leak is: a fixture's, in its phase; a package's; one finding for tests that fail for one cause."""
+"""Whose a leak is: a fixture's, a package's, one cause of several tests; what is held, and what the search leaves as it was."""
 
 from __future__ import annotations
 
-from projects import Project, line_of
+from pathlib import Path
+
+import pytest
+
+from projects import Outcome, Project, line_of
 
 FIXTURES = """
     import os
@@ -103,3 +107,195 @@ def test_only_what_the_named_packages_have_to_do_with_is_red(project: Project) -
     assert blamed.last_line == "2 failed, 1 passed"
     unblamed = project.run("--leakcheck-blame=other,another")
     assert unblamed.last_line == "3 passed"
+
+
+HELD = """
+    import tempfile
+    from pathlib import Path
+    import pytest
+
+    LEAKY = True
+    KEPT, ERRORS, FILES = [], [], []
+
+    @pytest.mark.heap_budget("16 B")
+    def test_payload():
+        KEPT.append([bytearray(1 << 20)])
+        if not LEAKY:
+            KEPT.pop()
+
+    @pytest.mark.object_budget(0)
+    def test_errors():
+        try:
+            {}["missing"]
+        except KeyError as error:
+            ERRORS.append(error)
+        if not LEAKY:
+            ERRORS.clear()
+
+    @pytest.mark.fd_budget(0)
+    def test_files():
+        path = Path(tempfile.gettempdir(), f"part-{len(FILES)}.bin")
+        FILES.append(path.open("w"))
+        path.unlink()
+        if not LEAKY:
+            FILES.pop().close()
+"""
+
+
+def test_the_payload_comes_first_until_the_leak_is_fixed(project: Project) -> None:
+    leaky = project.run_test(HELD)
+    found = leaky.finding("test_payload", "heap")
+    assert found["verdict"] == "leak"
+    assert found["held"][0]["what"] == "bytearray"
+    assert found["held"][0]["note"].startswith("1,048,6")
+    errors = leaky.finding("test_errors", "object")
+    assert errors["held"][0]["what"] == "KeyError"
+    assert "× KeyError" in errors["owner"]["holds"]
+    (files,) = leaky.finding("test_files")["held"]
+    assert files["what"].endswith("/part-*.bin")
+    assert files["count"] >= 17
+    assert set(project.run_test(HELD.replace("LEAKY = True", "LEAKY = False")).verdicts.values()) == {"ok"}
+
+
+FOREIGN = """
+    import cProfile, os, sys, threading
+    import pytest
+
+    KEPT = []
+
+    def profile(frame, event, argument):
+        pass
+
+    def trace(frame, event, argument):
+        return None
+
+    @pytest.mark.fd_budget(0)
+    def test_hooks_are_put_back():
+        KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    def test_afterwards():
+        assert (sys.getprofile(), sys.gettrace()) == (profile, trace)
+"""
+
+
+def test_what_the_program_has_hooked_in_is_put_back(project: Project) -> None:
+    project.write("test_it.py", FOREIGN)
+    project.write(
+        "conftest.py",
+        """
+        import sys
+        import pytest
+
+        @pytest.fixture(autouse=True, scope="session")
+        def hooks(request):
+            from test_it import profile, trace
+            sys.setprofile(profile)
+            sys.settrace(trace)
+            yield
+            sys.setprofile(None)
+            sys.settrace(None)
+        """,
+    )
+    ran = project.run()
+    assert ran.last_line == "1 failed, 1 passed", ran.text
+    assert ran.finding("test_hooks_are_put_back")["site"] is not None
+
+
+def test_what_comes_once_is_not_looked_for(project: Project) -> None:
+    found = project.run_test("""
+        import os, itertools
+        import pytest
+        count = itertools.count()
+
+        @pytest.mark.fd_budget(0)
+        def test_once():
+            if next(count) == 8:
+                os.dup(1)
+        """).finding("test_once")
+    assert (found["verdict"], found["site"], found["owner"]) == ("over_budget", None, None)
+    assert set(found["culprit"]["unresolved"].values()) == {"it appeared once, and was not seen to recur"}
+    assert found["culprit"]["iterations"] == 0
+
+
+INSTALLED = """
+    from pathlib import Path
+    KEPT = []
+    class Loader:
+        def __init__(self, name):
+            self.file = Path(name).open()
+    def load(name):
+        KEPT.append(Loader(name))
+"""
+USING_INSTALLED = """
+    import pytest
+    import toxpkg
+
+    @pytest.mark.fd_budget(0)
+    def test_load(): toxpkg.load(__file__)
+"""
+
+
+def install(folder: Path, files: dict[str, str], name: str = "tox_pkg") -> None:
+    """Do what pip does, without a build."""
+    metadata = f"{name}-1.dist-info"
+    installed = {
+        **files,
+        f"{metadata}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n",
+        f"{metadata}/RECORD": "".join(f"{one},,\n" for one in files),
+    }
+    for one, text in installed.items():
+        path = folder / one
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def run_installed(project: Project, *arguments: str, module: str = "toxpkg/__init__.py", config: str = "") -> Outcome:
+    folder = project.folder / "lib" / "site-packages"
+    install(folder, {module: project.write("source.py", INSTALLED).read_text(encoding="utf-8")})
+    project.write("tests/test_it.py", USING_INSTALLED)
+    for line in config.splitlines():
+        name, _, text = line.partition(": ")
+        project.write(name, text.replace("|", "\n"))
+    return project.run(*arguments, "tests", PYTHONPATH=str(folder))
+
+
+def culprit(outcome: Outcome) -> tuple[str, int]:
+    site = outcome.finding("test_load")["site"]
+    return "/".join(Path(site["file"]).parts[-2:]), site["line"]
+
+
+@pytest.mark.parametrize(
+    ("module", "config"),
+    [
+        ("toxpkg/__init__.py", "pyproject.toml: [project]|name = 'tox.pkg'"),
+        ("toxpkg/__init__.py", "pyproject.toml: [tool.poetry]|name = 'Tox-Pkg'"),
+        ("toxpkg/__init__.py", "setup.cfg: [metadata]|name = tox_pkg"),
+        ("toxpkg.py", "pyproject.toml: [project]|name = 'tox-pkg'"),
+    ],
+)
+def test_the_installed_project_is_the_programs_own(project: Project, module: str, config: str) -> None:
+    outcome = run_installed(project, module=module, config=config)
+    assert culprit(outcome) == (f"site-packages/{module}" if "/" not in module else module, 5)
+    assert "opened       " in outcome.text
+    assert "self.file = Path(name).open()" in outcome.text
+
+
+def test_a_package_that_is_blamed_is_as_well(project: Project) -> None:
+    assert culprit(run_installed(project, "--leakcheck-blame=toxpkg")) == ("toxpkg/__init__.py", 5)
+
+
+@pytest.mark.parametrize("config", ["", "pyproject.toml: [project]|name = 'other'"])
+def test_another_package_is_what_the_line_is_inside(project: Project, config: str) -> None:
+    outcome = run_installed(project, config=config)
+    assert culprit(outcome) == ("tests/test_it.py", 5)
+    assert "inside lib/site-packages/toxpkg/__init__.py:5 " in outcome.text
+
+
+def test_the_search_for_these_files_is_not_found_as_a_leak(project: Project) -> None:
+    """What is imported to read pyproject.toml would add to sys.modules while containers are counted."""
+    package = "KEPT = []\ndef load(name):\n    KEPT.append(bytearray(65536))\n"
+    folder = project.folder / "lib" / "site-packages"
+    install(folder, {"toxpkg/__init__.py": package})
+    project.write("setup.cfg", "[metadata]\nname = another\n")
+    outcome = project.run_test(USING_INSTALLED.replace("fd_budget(0)", "heap_budget"), PYTHONPATH=str(folder))
+    assert outcome.finding("test_load", "heap")["owner"]["name"] == "toxpkg.KEPT"
