@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 
-from projects import Project
+import pytest
+
+from projects import Outcome, Project
 
 SUITE = """
     import os
@@ -25,26 +27,30 @@ SUITE = """
 """
 
 
-def test_the_fields(project: Project) -> None:
-    outcome = project.run_test(SUITE)
-    leak = outcome.finding("test_leak")
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return Project(tmp_path_factory.mktemp("alone")).run_test(SUITE)
+
+
+def test_the_fields(alone: Outcome) -> None:
+    leak = alone.finding("test_leak")
     assert (leak["verdict"], leak["slope"], leak["floor"], leak["colour"]) == ("leak", 1.0, None, "red")
-    assert leak["held"] == [{"what": str(project.folder / "test_it.py"), "count": 17, "note": ""}]
-    path = str(project.folder / "test_it.py")
+    path = leak["site"]["file"]
+    assert path.endswith("/alone0/test_it.py")
+    assert leak["held"] == [{"what": path, "count": 17, "note": ""}]
     assert leak["site"] == {"file": path, "line": 7, "function": "test_leak", "call": "os.open()"}
     assert (leak["owner"]["name"], leak["owner"]["gained"]) == ("test_it.KEPT", 1.0)
     assert leak["fingerprint"].endswith("-fd-test_it-KEPT")
     # The first red ends the repetition: the heap gets no verdict.
-    assert ("test_leak", "heap") not in outcome.verdicts
-    clean = outcome.finding("test_clean", "heap")
+    assert ("test_leak", "heap") not in alone.verdicts
+    clean = alone.finding("test_clean", "heap")
     assert (clean["verdict"], clean["slope"]) == ("ok", 0.0)
     assert 0 < clean["floor"] < 1024
-    assert [one["test"] for one in outcome.recordings] == ["test_it.py::test_leak", "test_it.py::test_clean"]
+    assert [one["test"] for one in alone.recordings] == ["test_it.py::test_leak", "test_it.py::test_clean"]
 
 
-def test_the_same_with_workers(project: Project) -> None:
-    project.write("test_it.py", SUITE)
-    alone, spread = project.run("-n", "0"), project.run("-n", "2")
+def test_the_same_with_workers(alone: Outcome, project: Project) -> None:
+    spread = project.run_test(SUITE, "-n", "2")
     assert spread.status == alone.status == 1
     assert spread.verdicts == alone.verdicts
     assert spread.finding("test_leak")["slope"] == alone.finding("test_leak")["slope"]

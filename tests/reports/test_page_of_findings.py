@@ -53,8 +53,16 @@ def measured(project: Project, body: str) -> Report:
     return read(project.folder / "findings.json")
 
 
-def test_a_leak_and_its_fix(project: Project) -> None:
-    page = page_of_report(measured(project, LEAKY), "findings.json")
+@pytest.fixture(scope="module")
+def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on a leak."""
+    project = Project(tmp_path_factory.mktemp("leaky"))
+    project.run_test(HEAD + LEAKY)
+    return project.folder / "findings.json"
+
+
+def test_a_leak_and_its_fix(leaky: Path, project: Project) -> None:
+    page = page_of_report(read(leaky), "findings.json")
     (card,) = page.cards
     assert (card.title, card.tone, card.badge) == (
         "fd +1.0/iter — test_it.py:4 os.open() (17 iterations)",
@@ -114,13 +122,11 @@ def test_under_xdist_the_controller_writes_one_page(project: Project) -> None:
     assert "test_it.py::test_again" in text
 
 
-def test_a_page_without_lines_of_source(project: Project) -> None:
-    read_back = measured(project, LEAKY)
-    assert "KEPT.append(os.open(" in str(page_of_report(read_back, "x"))
-    assert "KEPT.append(os.open(" not in str(page_of_report(read_back, "x", source=False))
+def test_a_page_without_lines_of_source(leaky: Path, project: Project) -> None:
+    assert "KEPT.append(os.open(" in str(page_of_report(read(leaky), "x"))
     ini = project.folder / "pytest.ini"
     ini.write_text(ini.read_text() + "leakcheck_source = false\n")
-    project.run("--leakcheck-html=page.html")
+    project.run_test(HEAD + LEAKY, "--leakcheck-html=page.html")
     page = shown(project.folder / "page.html")
     assert "test_it.py:4 in leak()" in page
     assert "KEPT.append(os.open(" not in page
@@ -196,10 +202,9 @@ def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
-def test_the_command(project: Project) -> None:
-    measured(project, LEAKY)
-    out = project.folder / "out"
-    done = report(project.folder / "findings.json", "--out", out, "--no-open")
+def test_the_command(leaky: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = report(leaky, "--out", out, "--no-open")
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(one.name for one in out.iterdir()) == ["findings.html"]
     assert "sustained over 17 iterations" in (out / "findings.html").read_text(encoding="utf-8")
