@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakcheck_incidents.batch_size import policy
-from leakcheck_incidents.batch_size.choice import choose
 from leakcheck_incidents.batch_size.keys import build_key, initial
 from leakcheck_incidents.batch_size.runs import Proposal, Run
 
@@ -88,21 +87,9 @@ def test_runs_that_no_plant_can_have_given_together_are_of_different_ones(before
     assert policy.of_one_plant([before, now]) == [now]
 
 
-def test_noise_is_no_new_plant() -> None:
-    runs = [Run(0.5, 0.9 * (1 + noise)) for noise in (0.01, -0.02, 0.02, -0.01)]
-    assert policy.of_one_plant(runs) == runs
-
-
 def test_a_key_gives_the_first_factor() -> None:
     key = build_key("HCRL CH", "gat (teacher)", "Knowledge-Distillation")
     assert key == "hcrl_ch_gat_teacher_knowledge_distillation"
     assert initial(key).factor == pytest.approx(0.4875)
     assert initial(key).why == "small data set, x0.75 knowledge distillation"
     assert initial("mine_gat_student") == Proposal(0.60, "unknown data set")
-
-
-@given(st.integers(1, 100_000).flatmap(lambda tuned: st.tuples(st.just(tuned), st.integers(1, tuned))))
-def test_a_factor_that_came_of_whole_samples_gives_them_back(sizes: tuple[int, int]) -> None:
-    """Else a batch would lose a sample in each run in which nothing changes."""
-    tuned, batch = sizes
-    assert choose("key", tuned, batch / tuned, "").batch_size == batch

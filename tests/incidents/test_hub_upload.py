@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,6 @@ from datasets.table import embed_table_storage
 from huggingface_hub import HfApi
 
 from leakcheck_incidents.hub_upload import fixed, leaky, leaky_commit, shards
-from leakcheck_incidents.hub_upload.shards import cut
 from projects import Project
 
 if TYPE_CHECKING:
@@ -138,46 +135,6 @@ def test_an_upload_that_failed_is_repeated(
         fixed.upload(dataset, repo, shards=4, api=api)
         assert table_of(repo)["id"].to_pylist() == list(range(23))
     assert list(temporary.iterdir()) == []
-
-
-def test_embedding_through_map_is_an_error(dataset: Dataset) -> None:
-    """What the write-up tried first. Told in the README, and imitated nowhere."""
-    with pytest.raises(AttributeError, match="'LazyBatch' object has no attribute 'schema'"):
-        dataset.map(embed_table_storage, batched=True)
-    assert dataset.with_format("arrow").map(embed_table_storage, batched=True, keep_in_memory=True).num_rows == 23
-
-
-def test_the_cut_is_that_of_datasets(dataset: Dataset) -> None:
-    for of in (1, 3, 7, 23):
-        theirs = [dataset.shard(of, number, contiguous=True)["id"][:] for number in range(of)]
-        assert [list(range(piece.first, piece.last)) for piece in cut(23, of)] == theirs
-
-
-@pytest.mark.usefixtures("loopback_hub")
-def test_the_warning_of_a_killed_upload(folder: Path, tmp_path: Path) -> None:
-    """`push_to_hub` with several processes: their semaphores outlive a kill, and Python says so. A symptom, no cause."""
-    program = tmp_path / "push.py"
-    program.write_text(
-        "import os, signal, sys, warnings\n"
-        "warnings.simplefilter('ignore')\n"
-        "from datasets import load_from_disk\n"
-        "import datasets.arrow_dataset as module\n"
-        "def killed(*arguments, **options):\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    yield\n"
-        "if __name__ == '__main__':\n"
-        "    if sys.argv[2] == 'kill':\n"
-        "        module.iflatmap_unordered = killed\n"
-        "    load_from_disk(sys.argv[1]).push_to_hub('user/' + sys.argv[2], num_shards=4, num_proc=2)\n"
-    )
-    warned = {}
-    for how in ("end", "kill"):
-        command = [sys.executable, str(program), str(folder), how]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-        assert done.returncode == (0 if how == "end" else -9), done.stderr
-        warned[how] = re.findall(r"There appear to be (\d+) leaked semaphore", done.stderr)
-    assert warned["end"] == []
-    assert [int(count) > 0 for count in warned["kill"]] == [True]
 
 
 def test_the_example_of_the_readme(project: Project) -> None:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 
@@ -90,13 +89,6 @@ def test_both_loaders_give_the_same_frames(clip: Path) -> None:
         assert ours == theirs
 
 
-def test_a_stream_goes_round(clip: Path) -> None:
-    stream = fixed.ChunkStream(Recording({("head", "rgb"): clip}, frames=25, gop=10))
-    lengths = [len(list(stream.next_chunk())) for _ in range(4)]
-    stream.close()
-    assert lengths == [10, 10, 5, 10]
-
-
 def test_a_closed_loader_raises(clip: Path) -> None:
     """Resuming a decoder after its container was closed crashes the process; the fixed loader must raise instead."""
     loader = fixed.VideoLoader(clip, Chunk(0, 10))
@@ -108,20 +100,6 @@ def test_a_closed_loader_raises(clip: Path) -> None:
         next(frames)
     with pytest.raises(ValueError, match="read from a closed VideoLoader"):
         next(iter(loader))
-
-
-def test_the_reason_for_that(clip: Path) -> None:
-    """The leaky loader crashes if its container is closed while it is read; so it runs in a separate process."""
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from leakcheck_incidents.pyav_loader import leaky\n"
-        "from leakcheck_incidents.pyav_loader.chunks import Chunk\n"
-        "loader = leaky.VideoLoader(Path(sys.argv[1]), Chunk(0, 10))\n"
-        "frames = iter(loader); next(frames); loader.close(); next(frames)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(clip)], capture_output=True, check=False)
-    assert done.returncode != 0
 
 
 def test_errors_of_closing_are_counted_and_raised(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,12 +153,6 @@ def test_ids_come_back(tmp_path: Path) -> None:
             assert picture.dtype == np.int32
             assert np.array_equal(picture, media.ids(clip, index))
     assert media.ids(clip, 5).max() > 255
-
-
-def test_keyframes_are_where_they_are_said(clip: Path) -> None:
-    with av.open(str(clip)) as container:
-        keys = [index for index, frame in enumerate(container.decode(video=0)) if frame.key_frame]
-    assert keys == [0, 10, 20]
 
 
 def test_the_fixture_for_users(project: Project) -> None:

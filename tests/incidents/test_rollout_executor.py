@@ -82,18 +82,6 @@ def test_each_cap_holds_it(limits: Limits, most: int) -> None:
     assert stats_of(executor) == RolloutStats(rejected=most)
 
 
-def test_a_new_version_lets_more_begin() -> None:
-    endless = Endless()
-    version = 0
-    with executor_of(Limits(HUGE, 2), lambda: version) as executor:
-        for _ in range(10):
-            executor.submit(endless)
-        for version in range(5):
-            endless.wait_for(2 * version + 2)
-            executor.wait_saturated(PATIENCE)
-            assert endless.running_most == 2 * version + 2
-
-
 @pytest.mark.parametrize("error", [LookupError("in a workflow"), SystemExit(3)])
 def test_an_error_is_raised_on_the_callers_thread(error: BaseException) -> None:
     with executor_of(Limits(3, HUGE)) as executor:
@@ -114,35 +102,6 @@ def test_an_error_that_nobody_has_heard_of_is_raised_at_the_end_once() -> None:
     executor.shutdown()
     with pytest.raises(RuntimeError, match="shut down"):
         executor.submit(giving(1))
-
-
-def test_an_error_of_a_modifier_is_raised_too() -> None:
-    def modifier(_places: int, _stats: RolloutStats, _version: int) -> int:
-        raise LookupError("in a modifier")
-
-    with fixed.create_workflow_executor(Limits(1, 1), lambda: 0, modifiers=[modifier]) as executor:
-        executor.submit(giving(1))
-        with pytest.raises(BackgroundError, match="LookupError: in a modifier"):
-            executor.wait(1, PATIENCE)
-
-
-def test_a_workflow_that_ignores_its_cancellation_is_told_of() -> None:
-    """And nothing but its own thread is left, which ends when it does."""
-    stubborn, began = threading.Event(), threading.Event()
-
-    async def workflow() -> None:
-        began.set()
-        # Blocks the thread of the loop: that cannot be cancelled.
-        stubborn.wait(PATIENCE)
-
-    executor = executor_of(Limits(1, 1))
-    executor.submit(workflow)
-    assert began.wait(PATIENCE)
-    with pytest.raises(TimeoutError, match="1 workflows still run"):
-        executor.shutdown(timeout=0.01)
-    assert [one.name for one in threading.enumerate() if one.name.startswith("rollout")] == ["rollout-tasks"]
-    stubborn.set()
-    executor.shutdown(PATIENCE)
 
 
 def test_nothing_that_ended_is_kept_alive() -> None:
@@ -177,18 +136,3 @@ def test_the_factory_registers_modifiers_with_either_manager() -> None:
         executor.shutdown()
         assert executor.manager is not None
         assert executor.manager.capacity == 10
-
-
-def test_one_manager_for_all_ranks_is_right_undivided() -> None:
-    """As in a single controller: its executors share the places, whichever takes them."""
-    shared, endless = StalenessManager(Limits(6, HUGE), lambda: 0), Endless()
-    executors = [fixed.create_workflow_executor(Limits(6, HUGE), lambda: 0, manager=shared) for _ in range(3)]
-    for executor in executors * 4:
-        executor.submit(endless)
-    for executor in executors:
-        executor.wait_saturated(PATIENCE)
-    endless.wait_for(6)
-    assert shared.stats == RolloutStats(enqueued=6, running=6)
-    for executor in executors:
-        executor.shutdown()
-    assert endless.running_most == 6

@@ -38,16 +38,6 @@ def test_few_pictures_of_the_size_that_was_asked_for_serve_many_rows(tmp_path: P
     assert dataset[0]["image"].size == (148, 148)
 
 
-def test_what_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_arguments: Any) -> bytes:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(arrow, "picture", fail)
-    with pytest.raises(OSError, match="no space left"):
-        arrow.write_table(arrow.Table(), tmp_path / "table")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_fixture_for_users(project: Project) -> None:
     done = project.run_test(
         """
