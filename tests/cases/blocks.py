@@ -8,7 +8,7 @@ import sys
 from collections import Counter, deque
 from decimal import Decimal
 
-from cases.case import drain, leak, numbers
+from cases.case import drain, kept, leak, numbers
 
 NUMBERS = numbers()
 TOKENS: list[bytes] = []
@@ -38,12 +38,6 @@ def names_kept() -> None:
     NAMES[number] = f"user {number}"
 
 
-def name_popped() -> None:
-    number = next(NUMBERS)
-    NAMES[number] = f"user {number}"
-    NAMES.pop(number)
-
-
 def interned_kept() -> None:
     INTERNED.append(sys.intern(f"column_{next(NUMBERS)}"))
 
@@ -54,12 +48,6 @@ def interned_once() -> None:
 
 def seen_kept() -> None:
     SEEN.add(next(NUMBERS))
-
-
-def seen_forgotten() -> None:
-    number = next(NUMBERS)
-    SEEN.add(number)
-    SEEN.discard(number)
 
 
 def samples_kept() -> None:
@@ -122,11 +110,11 @@ def lines_shown() -> None:
 
 CASES = (
     leak("tokens_kept", "block", tokens_kept, token_replaced, TOKENS.clear, line="TOKENS.append(", owner=".TOKENS"),
-    leak("names_kept", "block", names_kept, name_popped, NAMES.clear,
+    kept("names_kept", "block", names_kept, NAMES.clear,
          line=('f"user {number}"', "number = next(NUMBERS)"), owner=".NAMES"),
     leak("interned_kept", "block", interned_kept, interned_once, INTERNED.clear,
          line="INTERNED.append(", owner=".INTERNED"),
-    leak("seen_kept", "block", seen_kept, seen_forgotten, SEEN.clear, line="SEEN.add(", owner=".SEEN"),
+    kept("seen_kept", "block", seen_kept, SEEN.clear, line="SEEN.add(", owner=".SEEN"),
     leak("samples_kept", "block heap", samples_kept, samples_summed, SAMPLES.clear,
          line="SAMPLES.extend(", owner=".SAMPLES"),
     leak("prices_without_bound", "block", prices_without_bound, prices_with_bound, drain(PRICES),

@@ -84,6 +84,21 @@ def leak(
     return Case(name, tuple(kinds.split()), leaky, fixed, teardown=teardown, line=lines, owner=owners, **more)
 
 
+def in_turn(first: Arm, then: Arm) -> Arm:
+    """An arm that does the one and then the other, which takes no argument."""
+
+    def both(*arguments: object) -> None:
+        first(*arguments)
+        then()
+
+    return both
+
+
+def kept(name: str, kinds: str, leaky: Arm, end: Arm, **more: Any) -> Case:
+    """A leak whose repair is to end in each call what otherwise the tear-down ends."""
+    return leak(name, kinds, leaky, in_turn(leaky, end), end, **more)
+
+
 def numbers() -> Iterator[int]:
     """A count that starts beyond the small ints, each of which exists once and for all."""
     return itertools.count(10_000)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from cases import clib
-from cases.case import drain, leak, unique
+from cases.case import drain, kept, leak, unique
 
 FILES: list[IO[str]] = []
 NUMBERS: array[int] = array("i")
@@ -43,25 +43,11 @@ def pipe_half_closed() -> None:
     os.close(reading)
 
 
-def pipe_closed() -> None:
-    reading, writing = os.pipe()
-    os.close(writing)
-    os.close(reading)
-
-
 def pair_kept() -> None:
     left, right = socket.socketpair()
     left.sendall(b"?")
     right.recv(1)
     SOCKETS.append(right)
-    left.close()
-
-
-def pair_closed() -> None:
-    left, right = socket.socketpair()
-    left.sendall(b"?")
-    right.recv(1)
-    right.close()
     left.close()
 
 
@@ -100,16 +86,8 @@ def duplicate_in_c() -> None:
     NUMBERS.append(clib.dup(0))
 
 
-def duplicate_closed() -> None:
-    os.close(clib.dup(0))
-
-
 def folder_in_c() -> None:
     STREAMS.append(clib.opendir(b"/"))
-
-
-def folder_closed() -> None:
-    clib.closedir(clib.opendir(b"/"))
 
 
 def epoll_kept() -> None:
@@ -118,33 +96,16 @@ def epoll_kept() -> None:
     SELECTORS.append(poll)
 
 
-def epoll_closed() -> None:
-    with select.epoll() as poll:
-        poll.poll(0)
-
-
 def selector_kept() -> None:
     SELECTORS.append(selectors.DefaultSelector())
-
-
-def selector_closed() -> None:
-    selectors.DefaultSelector().close()
 
 
 def memfd_kept() -> None:
     NUMBERS.append(os.memfd_create(unique("memfd")))
 
 
-def memfd_closed() -> None:
-    os.close(os.memfd_create(unique("memfd")))
-
-
 def event_replaced() -> None:
     NUMBERS.append(os.eventfd(0))
-
-
-def event_closed() -> None:
-    os.close(os.eventfd(0))
 
 
 def open_on_error() -> None:
@@ -191,31 +152,14 @@ def generator_suspended() -> None:
     READERS.append(reader)
 
 
-def generator_closed() -> None:
-    reader = lines()
-    next(reader)
-    reader.close()  # type: ignore[attr-defined]
-
-
 def loop_left_open() -> None:
     loop = asyncio.new_event_loop()
     loop.run_until_complete(asyncio.sleep(0))
     LOOPS.append(loop)
 
 
-def loop_closed() -> None:
-    loop = asyncio.new_event_loop()
-    loop.run_until_complete(asyncio.sleep(0))
-    loop.close()
-
-
 def unnamed_file_kept() -> None:
     FILES.append(tempfile.TemporaryFile("w+"))
-
-
-def unnamed_file_closed() -> None:
-    with tempfile.TemporaryFile("w+") as file:
-        file.write("gone with the descriptor")
 
 
 close_numbers = drain(NUMBERS, os.close)
@@ -224,27 +168,27 @@ close_selectors = drain(SELECTORS, lambda one: one.close())
 
 CASES = (
     leak("file_kept", "fd", file_kept, file_in_a_with, close_files, line="open(os.devnull)", owner=".FILES"),
-    leak("pipe_half_closed", "fd", pipe_half_closed, pipe_closed, close_numbers, line="os.pipe()", owner=".NUMBERS"),
-    leak("socket_pair_kept", "fd", pair_kept, pair_closed, drain(SOCKETS, socket.socket.close),
+    kept("pipe_half_closed", "fd", pipe_half_closed, close_numbers, line="os.pipe()", owner=".NUMBERS"),
+    kept("socket_pair_kept", "fd", pair_kept, drain(SOCKETS, socket.socket.close),
          line="socket.socketpair()", owner=".SOCKETS"),
     leak("connection_accepted", "fd", connection_accepted, connection_served, Server.stop,
          setup=Server.listen, line=".accept()", owner=".SOCKETS"),
-    leak("duplicate_in_c", "fd", duplicate_in_c, duplicate_closed, close_numbers, line="clib.dup(0)", owner=".NUMBERS"),
-    leak("folder_in_c", "fd", folder_in_c, folder_closed, drain(STREAMS, clib.closedir),
+    kept("duplicate_in_c", "fd", duplicate_in_c, close_numbers, line="clib.dup(0)", owner=".NUMBERS"),
+    kept("folder_in_c", "fd", folder_in_c, drain(STREAMS, clib.closedir),
          line="clib.opendir(", owner=".STREAMS"),
-    leak("epoll_kept", "fd", epoll_kept, epoll_closed, close_selectors, line="select.epoll()", owner=".SELECTORS"),
-    leak("selector_kept", "fd", selector_kept, selector_closed, close_selectors,
+    kept("epoll_kept", "fd", epoll_kept, close_selectors, line="select.epoll()", owner=".SELECTORS"),
+    kept("selector_kept", "fd", selector_kept, close_selectors,
          line="selectors.DefaultSelector()", owner=".SELECTORS"),
-    leak("memfd_kept", "fd", memfd_kept, memfd_closed, close_numbers, line="os.memfd_create(", owner=".NUMBERS"),
-    leak("event_replaced", "fd", event_replaced, event_closed, close_numbers, line="os.eventfd(0)", owner=".NUMBERS"),
+    kept("memfd_kept", "fd", memfd_kept, close_numbers, line="os.memfd_create(", owner=".NUMBERS"),
+    kept("event_replaced", "fd", event_replaced, close_numbers, line="os.eventfd(0)", owner=".NUMBERS"),
     leak("open_on_error", "fd", open_on_error, closed_on_error, close_files, line="open(os.devnull)", owner=".FILES"),
     leak("every_fourth_file", "fd", every_fourth, every_one_closed, close_numbers,
          line="os.open(os.devnull", owner=".NUMBERS"),
-    leak("generator_suspended", "fd", generator_suspended, generator_closed,
+    kept("generator_suspended", "fd", generator_suspended,
          drain(READERS, lambda reader: reader.close()),  # type: ignore[attr-defined]
          line='open("/proc/self/status")', owner=".READERS"),
-    leak("loop_left_open", "fd", loop_left_open, loop_closed, drain(LOOPS, lambda loop: loop.close()),
+    kept("loop_left_open", "fd", loop_left_open, drain(LOOPS, lambda loop: loop.close()),
          line="asyncio.new_event_loop()", owner=".LOOPS"),
-    leak("unnamed_file_kept", "fd", unnamed_file_kept, unnamed_file_closed, close_files,
+    kept("unnamed_file_kept", "fd", unnamed_file_kept, close_files,
          line="tempfile.TemporaryFile(", owner=".FILES"),
 )  # fmt: skip

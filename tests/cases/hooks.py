@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec
 from multiprocessing import util
 from typing import Any, ClassVar
 
-from cases.case import leak, numbers, unique
+from cases.case import kept, leak, numbers, unique
 
 NUMBERS = numbers()
 LOGGER = logging.getLogger("leakcheck.cases")
@@ -58,11 +58,6 @@ def done(rows: list[int]) -> None:
 
 def exit_registered() -> None:
     atexit.register(done, [next(NUMBERS)])
-
-
-def exit_unregistered() -> None:
-    atexit.register(done, [next(NUMBERS)])
-    atexit.unregister(done)
 
 
 class Worker:
@@ -123,23 +118,12 @@ def import_hook_left() -> None:
     sys.meta_path.append(Finder())
 
 
-def import_hook_removed() -> None:
-    finder = Finder()
-    sys.meta_path.append(finder)
-    sys.meta_path.remove(finder)
-
-
 def remove_import_hooks() -> None:
     sys.meta_path[:] = [one for one in sys.meta_path if type(one) is not Finder]
 
 
 def search_path_grown() -> None:
     sys.path.append(f"/nonexistent/{unique('path')}")
-
-
-def search_path_restored() -> None:
-    sys.path.append(f"/nonexistent/{unique('path')}")
-    sys.path.pop()
 
 
 def restore_search_path() -> None:
@@ -150,13 +134,6 @@ def module_left() -> None:
     module = types.ModuleType(unique("module"))
     exec("rows = [1, 2, 3]", module.__dict__)
     sys.modules[module.__name__] = module
-
-
-def module_removed() -> None:
-    module = types.ModuleType(unique("module"))
-    exec("rows = [1, 2, 3]", module.__dict__)
-    sys.modules[module.__name__] = module
-    del sys.modules[module.__name__]
 
 
 def remove_modules() -> None:
@@ -246,18 +223,18 @@ CASES = (
          line="LOGGER.addHandler(logging.NullHandler())", owner="logging.getLogger('leakcheck.cases').handlers"),
     leak("logger_per_connection", "object", logger_per_connection, logger_per_module, forget_loggers,
          line="logging.getLogger(f", owner="Logger.manager.loggerDict"),
-    leak("exit_registered", "object block", exit_registered, exit_unregistered, lambda: atexit.unregister(done),
+    kept("exit_registered", "object block", exit_registered, lambda: atexit.unregister(done),
          line="atexit.register(done", owner="atexit"),
     leak("exit_keeps_worker", "fd", exit_keeps_worker, worker_let_go, lambda: atexit.unregister(stop),
          line="self.poll = select.epoll()", owner="atexit"),
     leak("signal_handlers_chained", "object", Signals.chained, Signals.put_back, Signals.restore,
          setup=Signals.note, line="signal.signal(signal.SIGUSR1, lambda", owner="handler of SIGUSR1",
          process_wide=True),
-    leak("import_hook_left", "object", import_hook_left, import_hook_removed, remove_import_hooks,
+    kept("import_hook_left", "object", import_hook_left, remove_import_hooks,
          line="sys.meta_path.append(Finder())", owner="sys.meta_path"),
-    leak("search_path_grown", "block", search_path_grown, search_path_restored, restore_search_path,
+    kept("search_path_grown", "block", search_path_grown, restore_search_path,
          line="sys.path.append(", owner="sys.path"),
-    leak("module_left", "object", module_left, module_removed, remove_modules,
+    kept("module_left", "object", module_left, remove_modules,
          line=("module = types.ModuleType(", "exec(", "sys.modules[module.__name__] = module"), owner="sys.modules"),
     leak("dispatch_per_request", "object heap", Dispatch.per_request, Dispatch.once, Dispatch.end,
          setup=Dispatch.begin, line=('type("Row", ()', "cls.show.register(made"), owner="Dispatch.show"),

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from cases import clib
-from cases.case import drain, leak
+from cases.case import drain, kept, leak
 
 PAGE = mmap.PAGESIZE
 MAPS: list[mmap.mmap] = []
@@ -45,10 +45,6 @@ def object_kept() -> None:
     MAPS.append(mmap.mmap(-1, 16 * PAGE))
 
 
-def object_closed() -> None:
-    mmap.mmap(-1, 16 * PAGE).close()
-
-
 def file_mapped() -> None:
     MAPS.append(mmap.mmap(Source.file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -69,10 +65,6 @@ def array_copied_from_file() -> None:
 
 def pages_in_c() -> None:
     ADDRESSES.append(clib.map_pages(64 * PAGE))
-
-
-def pages_in_c_unmapped() -> None:
-    clib.munmap(clib.map_pages(64 * PAGE), 64 * PAGE)
 
 
 def file_in_c() -> None:
@@ -99,24 +91,20 @@ def stack_of_an_ended_thread() -> None:
     ENDED.append(clib.start_thread(clib.GETPID))
 
 
-def stack_given_back() -> None:
-    clib.pthread_join(clib.start_thread(clib.GETPID), None)
-
-
 CASES = (
-    leak("map_kept", "mmap object", object_kept, object_closed, drain(MAPS, mmap.mmap.close),
+    kept("map_kept", "mmap object", object_kept, drain(MAPS, mmap.mmap.close),
          line="mmap.mmap(-1", owner=".MAPS"),
     leak("file_mapped", "fd", file_mapped, file_unmapped, Source.remove,
          setup=Source.make, line="mmap.mmap(Source.file.fileno()", owner=".MAPS"),
     leak("array_over_file", "fd", array_over_file, array_copied_from_file, Source.remove,
          setup=Source.make, line="np.memmap(", owner=".ARRAYS"),
-    leak("pages_in_c", "mmap", pages_in_c, pages_in_c_unmapped, drain(ADDRESSES, partial(unmap, size=64 * PAGE)),
+    kept("pages_in_c", "mmap", pages_in_c, drain(ADDRESSES, partial(unmap, size=64 * PAGE)),
          line=("_mmap(None", "clib.map_pages(64 * PAGE)"), owner=".ADDRESSES"),
     leak("file_mapped_in_c", "mmap", file_in_c, file_in_c_unmapped, Source.remove,
          setup=Source.make, line=("_mmap(None", "clib.map_pages(8 * PAGE, Source"), owner=".ADDRESSES"),
     leak("tail_forgotten", "mmap", tail_forgotten, tail_unmapped, drain(ADDRESSES, partial(unmap, size=PAGE)),
          line=("_mmap(None", "clib.map_pages(8 * PAGE)"), owner=".ADDRESSES"),
-    leak("stack_of_an_ended_thread", "mmap heap", stack_of_an_ended_thread, stack_given_back,
+    kept("stack_of_an_ended_thread", "mmap heap", stack_of_an_ended_thread,
          drain(ENDED, lambda handle: clib.pthread_join(handle, None)),
          line=("pthread_create(", "clib.start_thread(clib.GETPID)"), owner=".ENDED"),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from xml.parsers import expat
 import numpy as np
 
 from cases import clib
-from cases.case import Case, drain, leak, numbers, unique
+from cases.case import Case, drain, kept, leak, numbers, unique
 
 NUMBERS = numbers()
 CALLS = itertools.count()
@@ -38,28 +38,13 @@ def allocated(size: int) -> None:
     ADDRESSES.append(clib.malloc(size))
 
 
-def freed(size: int) -> None:
-    clib.free(clib.malloc(size))
-
-
 def allocated_case(name: str, size: int) -> Case:
-    return leak(
-        name,
-        "heap",
-        partial(allocated, size),
-        partial(freed, size),
-        drain(ADDRESSES, clib.free),
-        line="ADDRESSES.append(clib.malloc(size))",
-        owner=".ADDRESSES",
-    )
+    line = "ADDRESSES.append(clib.malloc(size))"
+    return kept(name, "heap", partial(allocated, size), drain(ADDRESSES, clib.free), line=line, owner=".ADDRESSES")
 
 
 def copied_text() -> None:
     ADDRESSES.append(clib.strdup(b"a name that C has copied " * 8))
-
-
-def copied_text_freed() -> None:
-    clib.free(clib.strdup(b"a name that C has copied " * 8))
 
 
 def reply() -> int:
@@ -79,19 +64,9 @@ def reply_copied() -> None:
     assert len(copied_reply()) == 4000
 
 
-def reply_copied_and_freed() -> None:
-    assert len(copied_reply()) == 4000
-    clib.free(ADDRESSES.pop())
-
-
 def reply_copied_to_array() -> None:
     rows = np.array(np.ctypeslib.as_array((ctypes.c_ubyte * 4000).from_address(reply())))
     assert rows.size == 4000
-
-
-def reply_copied_to_array_and_freed() -> None:
-    reply_copied_to_array()
-    clib.free(ADDRESSES.pop())
 
 
 def every_tenth() -> None:
@@ -188,13 +163,6 @@ def pattern_in_c() -> None:
     ADDRESSES.append(compiled)
 
 
-def pattern_in_c_freed() -> None:
-    compiled = clib.calloc(1, 64)
-    clib.regcomp(compiled, b"a[0-9]*b", 0)
-    clib.regfree(compiled)
-    clib.free(compiled)
-
-
 def free_pattern(compiled: int) -> None:
     clib.regfree(compiled)
     clib.free(compiled)
@@ -245,10 +213,6 @@ def close_databases() -> None:
 
 def database_kept() -> None:
     KEPT.append(open_database())
-
-
-def database_closed() -> None:
-    open_database().close()
 
 
 class Database:
@@ -313,33 +277,16 @@ def find_again(address: int) -> None:
     API.Py_DecRef(ctypes.cast(address, ctypes.py_object))
 
 
-def lose_and_find(thing: object) -> None:
-    API.Py_IncRef(ctypes.py_object(thing))
-    API.Py_DecRef(ctypes.py_object(thing))
-
-
 def bytes_lost() -> None:
     lose(b"%09d" % next(NUMBERS))
-
-
-def bytes_found() -> None:
-    lose_and_find(b"%09d" % next(NUMBERS))
 
 
 def list_lost() -> None:
     lose([1, 2, 3])
 
 
-def list_found() -> None:
-    lose_and_find([1, 2, 3])
-
-
 def large_bytes_lost() -> None:
     lose(bytes(20_000))
-
-
-def large_bytes_found() -> None:
-    lose_and_find(bytes(20_000))
 
 
 def environment_grown() -> None:
@@ -371,11 +318,11 @@ CASES = (
     allocated_case("malloc_128_bytes", 128),
     allocated_case("malloc_4_kib", 4 << 10),
     allocated_case("malloc_1_mib", 1 << 20),
-    leak("text_copied_in_c", "heap", copied_text, copied_text_freed, drain(ADDRESSES, clib.free),
+    kept("text_copied_in_c", "heap", copied_text, drain(ADDRESSES, clib.free),
          line="clib.strdup(", owner=".ADDRESSES"),
-    leak("reply_copied", "heap", reply_copied, reply_copied_and_freed, drain(ADDRESSES, clib.free),
+    kept("reply_copied", "heap", reply_copied, drain(ADDRESSES, clib.free),
          line="address = clib.malloc(4000)", owner=".ADDRESSES"),
-    leak("reply_copied_to_array", "heap", reply_copied_to_array, reply_copied_to_array_and_freed,
+    kept("reply_copied_to_array", "heap", reply_copied_to_array,
          drain(ADDRESSES, clib.free),
          line=("address = clib.malloc(4000)", "from_address(reply())"), owner=".ADDRESSES"),
     leak("every_tenth_malloc", "heap", every_tenth, every_one_freed, drain(ADDRESSES, clib.free),
@@ -384,7 +331,7 @@ CASES = (
          line="clib.calloc(1, 3000)", owner=".ADDRESSES"),
     leak("malloc_beside_a_full_cache", "heap", lost_beside_a_full_cache, freed_beside_a_full_cache, close_recent,
          line="ADDRESSES.append(clib.malloc(152))", owner=".ADDRESSES"),
-    leak("pattern_in_c", "heap", pattern_in_c, pattern_in_c_freed, drain(ADDRESSES, free_pattern),
+    kept("pattern_in_c", "heap", pattern_in_c, drain(ADDRESSES, free_pattern),
          line="clib.regcomp(compiled", owner=".ADDRESSES"),
     leak("handle_freed_in_part", "heap", Handle.reopen_and_lose, Handle.reopen, Handle.close,
          setup=Handle.open, line="cls.header = clib.malloc(3000)", owner=".ADDRESSES"),
@@ -404,16 +351,16 @@ CASES = (
     kept_case("view_of_bytes_kept", ("heap", "object"), lambda: memoryview(bytes(5000))[:5], "memoryview(bytes(5000))"),
     leak("few_rows_of_many", "heap", few_rows_of_many, few_rows_copied, KEPT.clear,
          line="np.ones((100, 100))[:1])", owner=".KEPT"),
-    leak("database_kept", "heap", database_kept, database_closed, close_databases,
+    kept("database_kept", "heap", database_kept, close_databases,
          line='sqlite3.connect(":memory:")', owner=".KEPT"),
     leak("statement_unfinished", "heap object", statement_unfinished, statement_finished, Database.close,
          setup=Database.open, line="Database.connection.execute(f", owner=".KEPT",
          doubt="the connection forgets its closed cursors at every 200th"),
     leak("function_per_call", "fd", function_per_call, function_replaced, Database.close,
          setup=Database.open, line="self.poll = select.epoll()"),
-    leak("bytes_lost_in_c", "block", bytes_lost, bytes_found, find_all, line='lose(b"%09d"'),
-    leak("list_lost_in_c", "object block", list_lost, list_found, find_all, line="lose([1, 2, 3])"),
-    leak("large_bytes_lost_in_c", "heap", large_bytes_lost, large_bytes_found, find_all, line="lose(bytes(20_000))"),
+    kept("bytes_lost_in_c", "block", bytes_lost, find_all, line='lose(b"%09d"'),
+    kept("list_lost_in_c", "object block", list_lost, find_all, line="lose([1, 2, 3])"),
+    kept("large_bytes_lost_in_c", "heap", large_bytes_lost, find_all, line="lose(bytes(20_000))"),
     leak("environment_grown", "block heap", environment_grown, environment_reused, restore_environment,
          line='os.environ[unique("variable")] =', owner=("posix.environ", "os.environ")),
     leak("environment_of_flags_grown", "block heap", environment_of_flags_grown, environment_flag_reused,

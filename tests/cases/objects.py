@@ -13,7 +13,7 @@ from functools import partial
 from typing import ClassVar
 from unittest import mock
 
-from cases.case import drain, leak, numbers
+from cases.case import drain, kept, leak, numbers
 
 NUMBERS = numbers()
 CALLS = itertools.count()
@@ -67,12 +67,6 @@ def registered() -> None:
     REGISTRY[session.number] = session
 
 
-def unregistered() -> None:
-    session = Session(next(NUMBERS))
-    REGISTRY[session.number] = session
-    del REGISTRY[session.number]
-
-
 class Indexes:
     """Lists every session in several tables, which do not become larger at the same time."""
 
@@ -107,11 +101,6 @@ def kept_in_two() -> None:
 def forget_both() -> None:
     REGISTRY.clear()
     BY_USER.clear()
-
-
-def dropped_from_two() -> None:
-    kept_in_two()
-    forget_both()
 
 
 class Topic:
@@ -181,12 +170,6 @@ def default_none(row: Session, rows: list[Session] | None = None) -> int:
 def closure_kept() -> None:
     rows = [Session(next(NUMBERS))]
     CALLBACKS.append(lambda: rows)
-
-
-def closure_called() -> None:
-    rows = [Session(next(NUMBERS))]
-    CALLBACKS.append(lambda: rows)
-    CALLBACKS.pop()()
 
 
 def parse() -> int:
@@ -295,22 +278,11 @@ def user_never_leaves() -> None:
     BY_USER[f"user {next(NUMBERS)}"].append(Session(0))
 
 
-def user_leaves() -> None:
-    name = f"user {next(NUMBERS)}"
-    BY_USER[name].append(Session(0))
-    del BY_USER[name]
-
-
 CLIENT = mock.Mock()
 
 
 def mock_remembers() -> None:
     CLIENT.send([next(NUMBERS)], timeout=1)
-
-
-def mock_reset() -> None:
-    CLIENT.send([next(NUMBERS)], timeout=1)
-    CLIENT.reset_mock()
 
 
 class Event:
@@ -360,11 +332,6 @@ def forget_replies() -> None:
     REPLIES.clear()
 
 
-def reply_dropped() -> None:
-    reply_cached()
-    forget_replies()
-
-
 class Node:
     """A tree whose branches know the trunk."""
 
@@ -391,9 +358,9 @@ def collector_on() -> None:
 
 
 CASES = (
-    leak("registered", "object", registered, unregistered, REGISTRY.clear,
+    kept("registered", "object", registered, REGISTRY.clear,
          line=("session = Session(next(NUMBERS))", "REGISTRY[session.number] = session"), owner=".REGISTRY"),
-    leak("kept_in_two", "object", kept_in_two, dropped_from_two, forget_both,
+    kept("kept_in_two", "object", kept_in_two, forget_both,
          line=("REGISTRY[next(NUMBERS)] = Session(0)", 'BY_USER["all"].append(Session(1))', "kept_in_two()"),
          owner=(".REGISTRY", ".BY_USER")),
     leak("view_forgotten", "object", view_forgotten, view_closed, TOPIC.listeners.clear,
@@ -406,7 +373,7 @@ CASES = (
          lambda: default_argument.__defaults__[0].clear(),  # type: ignore[index]
          line=("default_argument(Session(next(NUMBERS)))", "rows.append(row)"),
          owner=".default_argument default argument 'rows'"),
-    leak("closure_kept", "object", closure_kept, closure_called, CALLBACKS.clear,
+    kept("closure_kept", "object", closure_kept, CALLBACKS.clear,
          line=("rows = [Session(next(NUMBERS))]", "CALLBACKS.append("), owner=".CALLBACKS"),
     leak("error_kept", "object", error_kept, error_noted, ERRORS.clear,
          line=("ERRORS.append(error)", "parse()", "return rows[0].rows[10]"), owner=".ERRORS"),
@@ -419,13 +386,13 @@ CASES = (
          line="REFERENCES.append(weakref.ref(", owner=".REFERENCES"),
     leak("finalizer_registered", "object", finalizer_registered, finalizer_detached, Owner.leave,
          setup=Owner.enter, line="weakref.finalize(Owner.only[0]", owner="finalize._registry"),
-    leak("user_never_leaves", "object", user_never_leaves, user_leaves, BY_USER.clear,
+    kept("user_never_leaves", "object", user_never_leaves, BY_USER.clear,
          line="BY_USER[f", owner=".BY_USER"),
     leak("events_linked", "object", event_linked, event_alone, HISTORY.clear,
          line='HISTORY["last"] = Event(', owner=".HISTORY"),
-    leak("reply_cached", "heap object", reply_cached, reply_dropped, forget_replies,
+    kept("reply_cached", "heap object", reply_cached, forget_replies,
          line=("self.text = bytearray(20_000)", "REPLIES[next(NUMBERS)] = Reply()"), owner=".REPLIES"),
-    leak("mock_remembers", "object", mock_remembers, mock_reset, CLIENT.reset_mock,
+    kept("mock_remembers", "object", mock_remembers, CLIENT.reset_mock,
          line="CLIENT.send(", owner=".CLIENT"),
     leak("cycle_without_collector", "object", cycle_left, cycle_broken, collector_on,
          setup=gc.disable, line="Node(Node())", owner="cycle of Node, Node", process_wide=True),

@@ -17,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO
 
-from cases.case import Case, drain, leak
+from cases.case import Case, drain, in_turn, kept, leak
 
 FORK: ForkContext = multiprocessing.get_context("fork")
 SPAWN: SpawnContext = multiprocessing.get_context("spawn")
@@ -86,10 +86,6 @@ def child_left_running() -> None:
     CHILDREN.append(subprocess.Popen(["sleep", LIFE]))
 
 
-def child_killed() -> None:
-    end_child(subprocess.Popen(["sleep", LIFE]))
-
-
 def filter_waits_for_input() -> None:
     child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     CHILDREN.append(child)
@@ -114,20 +110,10 @@ def fork_left() -> None:
     FORKED.append(fork_a_child())
 
 
-def fork_ended() -> None:
-    end_forked(fork_a_child())
-
-
 def forked_worker() -> None:
     worker = FORK.Process(target=time.sleep, args=(int(LIFE),), daemon=True)
     worker.start()
     WORKERS.append(worker)
-
-
-def forked_worker_ended() -> None:
-    worker = FORK.Process(target=time.sleep, args=(int(LIFE),), daemon=True)
-    worker.start()
-    end_worker(worker)
 
 
 def spawned_worker() -> None:
@@ -136,22 +122,10 @@ def spawned_worker() -> None:
     WORKERS.append(worker)
 
 
-def spawned_worker_ended() -> None:
-    worker = SPAWN.Process(target=time.sleep, args=(int(LIFE),), daemon=True)
-    worker.start()
-    end_worker(worker)
-
-
 def pool_not_closed() -> None:
     pool = FORK.Pool(1)
     pool.apply(abs, (-1,))
     POOLS.append(pool)
-
-
-def pool_closed() -> None:
-    pool = FORK.Pool(1)
-    pool.apply(abs, (-1,))
-    end_pool(pool)
 
 
 # A forked child gets a copy of each of these. Nothing was opened for it.
@@ -226,23 +200,23 @@ end_children = drain(CHILDREN, end_child)
 end_workers = drain(WORKERS, end_worker)
 
 CASES = (
-    leak("child_left_running", "process", child_left_running, child_killed, end_children,
+    kept("child_left_running", "process", child_left_running, end_children,
          line="subprocess.Popen([", owner=".CHILDREN"),
     leak("filter_waits_for_input", "process", filter_waits_for_input, filter_fed_to_the_end, end_children,
          line="subprocess.Popen([", owner=".CHILDREN"),
-    leak("fork_left", "process", fork_left, fork_ended, drain(FORKED, end_forked), line="os.fork()", owner=".FORKED"),
-    leak("forked_worker", "process", forked_worker, forked_worker_ended, end_workers,
+    kept("fork_left", "process", fork_left, drain(FORKED, end_forked), line="os.fork()", owner=".FORKED"),
+    kept("forked_worker", "process", forked_worker, end_workers,
          line="worker.start()", owner=".WORKERS"),
-    leak("spawned_worker", "process", spawned_worker, spawned_worker_ended, end_workers,
+    kept("spawned_worker", "process", spawned_worker, end_workers,
          line="worker.start()", owner=".WORKERS"),
-    leak("fork_left_with_files", "process", fork_left, fork_ended, end_all_forked,
+    leak("fork_left_with_files", "process", fork_left, in_turn(fork_left, drain(FORKED, end_forked)), end_all_forked,
          setup=partial(hold_files, 20), line="os.fork()", owner=".FORKED"),
     Case("workers_forked_again", clean=workers_forked_again, setup=partial(hold_files, 50), teardown=end_all_forked),
     leak("file_kept_beside_workers", "fd", file_kept_beside_workers, file_closed_beside_workers, end_all_forked,
          setup=partial(hold_files, 20), line='HELD.append(Path("/dev/null").open("rb"))', owner=".HELD"),
     leak("file_kept_by_worker", "fd", partial(Opener.ask, "keep"), partial(Opener.ask, "close"), Opener.stop,
          setup=Opener.start, line='file = Path("/dev/null").open("rb")'),
-    leak("process_pool_not_closed", "process", pool_not_closed, pool_closed, drain(POOLS, end_pool),
+    kept("process_pool_not_closed", "process", pool_not_closed, drain(POOLS, end_pool),
          line="FORK.Pool(1)", owner=".POOLS"),
     leak("helper_keeps_memory", "rss", partial(Helper.ask, "keep"), partial(Helper.ask, "release"), Helper.stop,
          setup=Helper.start, budget="rss"),

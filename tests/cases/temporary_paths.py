@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import shutil
@@ -11,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from cases.case import drain, leak
+from cases.case import drain, kept, leak
 from cases.leftovers import PREFIX, remove_all
 
 FILES: list[IO[str]] = []
@@ -34,11 +33,6 @@ def database_kept(folder: Path) -> None:
     CONNECTIONS.append(connection)
 
 
-def database_closed(folder: Path) -> None:
-    with contextlib.closing(sqlite3.connect(folder / "rows.db")) as connection:
-        connection.execute("create table rows (number)")
-
-
 def map_file(folder: Path) -> mmap.mmap:
     (folder / "rows").write_bytes(bytes(4 * mmap.PAGESIZE))
     with open(folder / "rows", "r+b") as file:
@@ -47,10 +41,6 @@ def map_file(folder: Path) -> mmap.mmap:
 
 def map_kept(folder: Path) -> None:
     MAPS.append(map_file(folder))
-
-
-def map_closed(folder: Path) -> None:
-    map_file(folder).close()
 
 
 def copied_part_left(folder: Path) -> None:
@@ -68,9 +58,9 @@ def moved_part(folder: Path) -> None:
 CASES = (
     leak("tmp_path_file_kept", "fd", file_kept, file_closed, drain(FILES, lambda file: file.close()),
          line="open(folder /", owner=".FILES", folder=True),
-    leak("tmp_path_database_kept", "fd", database_kept, database_closed, drain(CONNECTIONS, sqlite3.Connection.close),
+    kept("tmp_path_database_kept", "fd", database_kept, drain(CONNECTIONS, sqlite3.Connection.close),
          line="sqlite3.connect(folder /", owner=".CONNECTIONS", folder=True),
-    leak("tmp_path_map_kept", "fd mmap", map_kept, map_closed, drain(MAPS, mmap.mmap.close),
+    kept("tmp_path_map_kept", "fd mmap", map_kept, drain(MAPS, mmap.mmap.close),
          line="mmap.mmap(file.fileno()", owner=".MAPS", folder=True),
     leak("tmp_path_part_left", "disk", copied_part_left, moved_part, remove_all, line="tempfile.mkstemp(", folder=True),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from logging.handlers import QueueHandler, QueueListener
 from multiprocessing.pool import ThreadPool
 
 from cases import clib
-from cases.case import drain, leak
+from cases.case import drain, kept, leak
 
 STOP = threading.Event()
 THREADS: list[threading.Thread] = []
@@ -73,22 +73,10 @@ def timer_armed() -> None:
     TIMERS.append(timer)
 
 
-def timer_cancelled() -> None:
-    timer = threading.Timer(3600, STOP.set)
-    timer.daemon = True
-    timer.start()
-    end_timer(timer)
-
-
 def executor_not_shut() -> None:
     pool = ThreadPoolExecutor(1)
     pool.submit(abs, -1).result()
     POOLS.append(pool)
-
-
-def executor_shut() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(abs, -1).result()
 
 
 def thread_pool_not_closed() -> None:
@@ -101,12 +89,6 @@ def end_pool(pool: ThreadPool) -> None:
     # Not by `terminate`: CPython's may wait for ever for the thread that hands out tasks.
     pool.close()
     pool.join()
-
-
-def thread_pool_closed() -> None:
-    pool = ThreadPool(1)
-    pool.apply(abs, (-1,))
-    end_pool(pool)
 
 
 def work_off(work: queue.SimpleQueue[int | None]) -> None:
@@ -131,10 +113,6 @@ def worker_without_sentinel() -> None:
     QUEUES.append(start_worker())
 
 
-def worker_with_sentinel() -> None:
-    end_worker(start_worker())
-
-
 def log_listener_running() -> None:
     listener = QueueListener(queue.SimpleQueue(), logging.NullHandler())
     listener.start()
@@ -142,19 +120,8 @@ def log_listener_running() -> None:
     LISTENERS.append(listener)
 
 
-def log_listener_stopped() -> None:
-    listener = QueueListener(queue.SimpleQueue(), logging.NullHandler())
-    listener.start()
-    QueueHandler(listener.queue).emit(logging.makeLogRecord({"msg": "once"}))
-    listener.stop()
-
-
 def thread_in_c() -> None:
     HANDLES.append(clib.start_thread(clib.PAUSE))
-
-
-def thread_in_c_stopped() -> None:
-    clib.stop_thread(clib.start_thread(clib.PAUSE))
 
 
 def start_loop() -> tuple[threading.Thread, asyncio.AbstractEventLoop]:
@@ -176,26 +143,22 @@ def loop_in_a_thread() -> None:
     LOOPS.append(start_loop())
 
 
-def loop_in_a_thread_stopped() -> None:
-    end_loop(start_loop())
-
-
 CASES = (
     leak("thread_waiting_for_ever", "thread", waiting_for_ever, joined, end_waiting,
          line="thread.start()", owner=".THREADS"),
-    leak("timer_armed", "thread", timer_armed, timer_cancelled, drain(TIMERS, end_timer),
+    kept("timer_armed", "thread", timer_armed, drain(TIMERS, end_timer),
          line="timer.start()", owner=".TIMERS"),
-    leak("executor_not_shut", "thread", executor_not_shut, executor_shut, drain(POOLS, ThreadPoolExecutor.shutdown),
+    kept("executor_not_shut", "thread", executor_not_shut, drain(POOLS, ThreadPoolExecutor.shutdown),
          line="pool.submit(abs", owner=".POOLS"),
-    leak("thread_pool_not_closed", "fd thread", thread_pool_not_closed, thread_pool_closed, drain(OLD_POOLS, end_pool),
+    kept("thread_pool_not_closed", "fd thread", thread_pool_not_closed, drain(OLD_POOLS, end_pool),
          line="ThreadPool(1)", owner=".OLD_POOLS"),
-    leak("worker_without_sentinel", "thread", worker_without_sentinel, worker_with_sentinel, drain(QUEUES, end_worker),
+    kept("worker_without_sentinel", "thread", worker_without_sentinel, drain(QUEUES, end_worker),
          line="thread.start()", owner=".QUEUES"),
-    leak("log_listener_running", "thread", log_listener_running, log_listener_stopped,
+    kept("log_listener_running", "thread", log_listener_running,
          drain(LISTENERS, QueueListener.stop),
          line="listener.start()", owner=".LISTENERS"),
-    leak("thread_in_c", "thread", thread_in_c, thread_in_c_stopped, drain(HANDLES, clib.stop_thread),
+    kept("thread_in_c", "thread", thread_in_c, drain(HANDLES, clib.stop_thread),
          line=("pthread_create(", "clib.start_thread(clib.PAUSE)"), owner=".HANDLES"),
-    leak("loop_in_a_thread", "fd thread", loop_in_a_thread, loop_in_a_thread_stopped, drain(LOOPS, end_loop),
+    kept("loop_in_a_thread", "fd thread", loop_in_a_thread, drain(LOOPS, end_loop),
          line=("asyncio.new_event_loop()", "thread.start()"), owner=".LOOPS"),
 )  # fmt: skip
