@@ -61,10 +61,6 @@ def red(ran: Outcome) -> set[str]:
     return {one["test"].rpartition("::")[2] for one in ran.findings if one["colour"] == "red"}
 
 
-def on_one_line(ran: Outcome) -> str:
-    return " ".join(ran.text.split())
-
-
 def test_the_leaks_of_a_suite_are_written_once_and_known_from_then_on(suite: Project) -> None:
     written = suite.run(*UPDATE)
     assert written.status == 0, written.text
@@ -98,7 +94,7 @@ def test_a_leak_that_is_new_or_has_grown_is_red(suite: Project) -> None:
     )
     ran = suite.run(*ALL)
     assert red(ran) == {"test_opens", "test_opens_too[0]", "test_opens_too[1]", "test_opens_too[2]", "test_new"}
-    assert "known leak: was +1.0/iter, is +2.0/iter" in on_one_line(ran)
+    assert "known leak: was +1.0/iter, is +2.0/iter" in ran.one_line
     assert ran.last_line == "5 failed, 1 passed, 1 known"
     assert "leakcheck-baseline.json: 1 added, 1 changed, 1 unchanged\n" in suite.run(*UPDATE).text
     assert {one["rate"] for one in entries(suite)} == {1.0, 2.0}
@@ -189,7 +185,7 @@ def test_an_entry_that_has_expired_or_is_for_another_platform_counts_no_more(sui
     baseline_of(suite).write_text(good.replace('"expires": ""', '"expires": "2020-01-31"'), encoding="utf-8")
     ran = suite.run(*ALL, "-k", "test_adds")
     assert ran.last_line == "1 failed, 5 deselected"
-    assert "known leak: expired on 2020-01-31" in on_one_line(ran)
+    assert "known leak: expired on 2020-01-31" in ran.one_line
     for only in ('{"platform": "win32"}', '{"python": "<3.10"}'):
         baseline_of(suite).write_text(good.replace('"link": ""', f'"link": "", "only": {only}'), encoding="utf-8")
         assert suite.run(*ALL, "-k", "test_adds").last_line == "1 failed, 5 deselected"

@@ -40,16 +40,12 @@ def judged(ran: Outcome) -> set[str]:
     return {one["test"].rpartition("::")[2] for one in ran.findings}
 
 
-def on_one_line(ran: Outcome) -> str:
-    return " ".join(ran.text.split())
-
-
 @pytest.mark.parametrize("arguments", [(), ("-n", "2")])
 def test_one_case_stands_for_a_function_without_a_mark(project: Project, arguments: tuple[str, ...]) -> None:
     ran = project.run_test(SUITE, ALL, "--leakcheck-cases=one", *arguments)
     names = sorted(name.partition("[")[0] for name in judged(ran))
     assert names == ["test_cases", "test_loop", "test_marked", "test_marked", "test_marked", "test_plain"]
-    assert "10 tests: 6 ok · 4 not judged (4 other cases)" in on_one_line(ran)
+    assert "10 tests: 6 ok · 4 not judged (4 other cases)" in ran.one_line
     assert judged(project.run(ALL, "--leakcheck-cases=one", "-k", "test_cases")) == {
         name for name in judged(ran) if name.startswith("test_cases")
     }
@@ -62,7 +58,7 @@ def test_as_many_turns_as_parts_judge_each_test_once(project: Project) -> None:
         ran = project.run(ALL, f"--leakcheck-sample=1/3@{turn}", *(("-n", "2") if turn else ()))
         assert ran.last_line == "10 passed"
         rest = 10 - len(judged(ran))
-        assert f"10 tests: {10 - rest} ok · {rest} not judged ({rest} not in this sample)" in on_one_line(ran)
+        assert f"10 tests: {10 - rest} ok · {rest} not judged ({rest} not in this sample)" in ran.one_line
         found += judged(ran)
     assert sorted(found) == sorted({*found})
     assert len(found) == 10
@@ -85,7 +81,7 @@ def test_a_session_has_a_time_and_the_next_goes_on_with_the_rest(project: Projec
         assert sum(before_the_last) < 0.6 * workers
         if rest:
             line = f"leakcheck: {len(names)} of 12 tests judged in 0.6s: those that have waited longest come first"
-            assert line in on_one_line(ran), ran.text
+            assert line in ran.one_line, ran.text
             assert f"{rest} session time" in ran.text
         new = {name for name in names if not any(name in earlier for earlier in seen)}
         assert new or set().union(*seen) == {f"test_it[{number}]" for number in range(12)}
@@ -96,4 +92,4 @@ def test_a_session_has_a_time_and_the_next_goes_on_with_the_rest(project: Projec
 def test_a_test_without_time_runs_once(project: Project) -> None:
     ran = project.run_test(SLOW + "\n    def test_last(): assert RUNS[11] == 1\n", ALL, "--leakcheck-session-time=0.1s")
     assert ran.last_line == "13 passed", ran.text
-    assert "the next session begins with the same ones, because pytest's cache is off" in on_one_line(ran)
+    assert "the next session begins with the same ones, because pytest's cache is off" in ran.one_line

@@ -126,7 +126,7 @@ def test_a_torch_without_the_recording_still_has_segments(project: Project) -> N
     )
     ran, finding = run(project, LEAKY, conftest=older)
     assert Path(finding["snapshot"]).exists()
-    assert "lacks the history of allocations: TypeError: unexpected" in " ".join(ran.text.split())
+    assert "lacks the history of allocations: TypeError: unexpected" in ran.one_line
 
 
 @pytest.mark.laboratory

@@ -187,7 +187,7 @@ def test_a_test_that_is_not_found_again(project: Project) -> None:
     outcome = project.run(ISOLATE)
     assert outcome.last_line == "1 failed"
     assert "not found again in a separate process" in outcome.text
-    said = " ".join(outcome.text.split())
+    said = outcome.one_line
     assert "the test's id changes from one collection to the next" in said
     assert "give its parameters fixed ids" in said
     project.write("test_it.py", (project.folder / "test_it.py").read_text().replace("time.time_ns()", "5"))

@@ -40,10 +40,6 @@ def run(project: Project) -> Run:
     return run_it
 
 
-def on_one_line(ran: Outcome) -> str:
-    return " ".join(ran.text.split())
-
-
 def test_a_leak_that_a_line_of_the_project_lists_fails_no_test(run: Run) -> None:
     red = run()
     assert (red.status, red.finding("test_adds", "object")["colour"]) == (1, "red")
@@ -53,7 +49,7 @@ def test_a_leak_that_a_line_of_the_project_lists_fails_no_test(run: Run) -> None
         found = known.finding("test_adds", "object")
         assert (known.status, found["verdict"], found["colour"]) == (0, "leak", "yellow"), known.text
         assert found["third_party"] == f"known: {LINE} (leakcheck_library)"
-        assert f"third-party, known: {LINE} (leakcheck_library)" in on_one_line(known)
+        assert f"third-party, known: {LINE} (leakcheck_library)" in known.one_line
     assert run(source=FIXED, ini=f"leakcheck_library = {LINE}").finding("test_adds", "object")["verdict"] == "ok"
 
 

@@ -115,7 +115,7 @@ def test_fixed_they_are_silent(fixed: Outcome) -> None:
     assert {name: fixed.verdicts[name, resource] for name, resource in fixed.verdicts} == CLEAN
     assert fixed.last_line == "4 passed"
     # The floor, per unit of the axis.
-    assert re.search(r"would have caught\):.* rss [\d.]+ KiB/shard", " ".join(fixed.text.split()))
+    assert re.search(r"would have caught\):.* rss [\d.]+ KiB/shard", fixed.one_line)
     assert not [one for one in fixed.findings if one["colour"] != "green"]
 
 

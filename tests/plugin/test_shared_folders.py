@@ -138,7 +138,7 @@ def test_one_entry_that_another_process_makes_is_not_held_against_a_level(projec
     found = {"test_it[True]": "over_budget", "test_it[False]": "inconclusive"}
     assert outcome.verdicts == {(name, "shm"): verdict for name, verdict in found.items()}, outcome.text
     assert "1 entry of unknown origin in /dev/shm: " in outcome.finding("test_it[False]", "shm")["reason"]
-    assert "and no other session at the same time" in " ".join(outcome.text.split())
+    assert "and no other session at the same time" in outcome.one_line
 
 
 def test_the_temporary_folder_of_a_session_is_private_and_counted_through_all_levels(

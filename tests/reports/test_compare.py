@@ -79,7 +79,7 @@ def test_an_earlier_report_is_a_baseline(project: Project, old: Path) -> None:
     change(project)
     ran = project.run(*ALL[:1], f"--leakcheck-baseline={old}")
     assert ran.last_line == "2 failed, 1 passed, 2 known"
-    assert "known leak: was +1.0/iter, is +2.0/iter" in " ".join(ran.text.split())
+    assert "known leak: was +1.0/iter, is +2.0/iter" in ran.one_line
     assert "\nfixed: library.ROWS\n" in ran.text
     before = old.read_bytes()
     refused = project.run(*ALL[:1], f"--leakcheck-baseline={old}", "--leakcheck-update-baseline")

@@ -71,6 +71,11 @@ class Outcome:
         """pytest's own count, without the time."""
         return self.text.strip().splitlines()[-1].strip("= ").rpartition(" in ")[0]
 
+    @property
+    def one_line(self) -> str:
+        """The text without the breaks that depend on the width of the terminal."""
+        return " ".join(self.text.split())
+
     def finding(self, test: str, resource: str = "fd") -> dict[str, Any]:
         return next(one for one in self.findings if one["test"].endswith(test) and one["resource"] == resource)
 
