@@ -28,46 +28,44 @@ HEAD = """
 """
 DIES = """
     @pytest.mark.fd_budget(0)
-    def test_it():
+    def test_crash():
+        if at(7): ctypes.string_at({where})
+
+    @pytest.mark.fd_budget(0)
+    def test_exit():
         if at(7): {act}
+
+    @pytest.mark.fd_budget(0)
+    def test_kill():
+        if at(7): {kill}
+
+    def test_after(): pass
 """
 
 
-def dies(project: Project, act: str, *arguments: str) -> tuple[str, str]:
-    """The first line of the failure, and the whole text."""
-    project.write("test_it.py", HEAD + DIES.format(act=act) + "\n    def test_after(): pass\n")
-    outcome = project.run(ISOLATE, *arguments)
-    assert outcome.last_line == "1 failed, 1 passed", outcome.text
-    found = outcome.finding("test_it")
-    assert (found["verdict"], found["colour"], found["iterations"]) == ("inconclusive", "red", 6)
-    assert outcome.recordings[0]["stopped"] == "lost"
-    lines = [line for line in outcome.text.splitlines() if not line.startswith("[gw")]
-    first = lines[next(at for at, line in enumerate(lines) if "_ test_it _" in line) + 1]
-    assert first == found["reason"]
-    assert len(first) <= 60
-    return first, outcome.text
-
-
 @pytest.mark.parametrize("workers", variants(["0"], ["2"]))
-def test_a_segmentation_fault(project: Project, workers: str) -> None:
-    first, text = dies(project, "ctypes.string_at(0)", "-n", workers)
-    assert first == "died of SIGSEGV (signal 11) in iteration 7"
-    assert "Fatal Python error: Segmentation fault" in text
-    assert 'test_it.py", line 12 in test_it' in text
-    assert "FAILED test_it.py::test_it - Failed: died of SIGSEGV" in text
-    project.write("test_it.py", HEAD + DIES.format(act="ctypes.string_at(b'')"))
-    assert project.run(ISOLATE, "-n", workers).verdicts == {("test_it", "fd"): "ok"}
-
-
-def test_an_exit(project: Project) -> None:
-    first, text = dies(project, "os.write(2, b'first'); os._exit(3)", "-s")
-    assert first == "exited with status 3 in iteration 7"
-    assert "Captured stderr of the subprocess" in text
-    assert "first" in text.split("Captured stderr of the subprocess")[1]
-
-
-def test_a_kill_from_outside(project: Project) -> None:
-    assert dies(project, "os.kill(os.getpid(), 9)")[0] == "died of SIGKILL (signal 9) in iteration 7"
+def test_a_process_that_dies_is_a_verdict_and_no_other_test_is_held_up(project: Project, workers: str) -> None:
+    acts = {"act": "os.write(2, b'first'); os._exit(3)", "kill": "os.kill(os.getpid(), 9)"}
+    ran = project.run_test(HEAD + DIES.format(where=0, **acts), ISOLATE, "-s", "-n", workers)
+    assert ran.last_line == "3 failed, 1 passed", ran.text
+    assert {one["stopped"] for one in ran.recordings} == {"lost"}
+    lines = [line for line in ran.text.splitlines() if not line.startswith("[gw")]
+    for name, reason in (
+        ("test_crash", "died of SIGSEGV (signal 11) in iteration 7"),
+        ("test_exit", "exited with status 3 in iteration 7"),
+        ("test_kill", "died of SIGKILL (signal 9) in iteration 7"),
+    ):
+        found = ran.finding(name)
+        assert (found["verdict"], found["colour"], found["iterations"]) == ("inconclusive", "red", 6)
+        first = lines[next(at for at, line in enumerate(lines) if f"_ {name} _" in line) + 1]
+        assert first == found["reason"] == reason
+        assert f"FAILED test_it.py::{name} - Failed: {reason[:15]}" in ran.text
+    assert "Fatal Python error: Segmentation fault" in ran.text
+    assert 'test_it.py", line 12 in test_crash' in ran.text
+    after_exit = ran.text[ran.text.index("_ test_exit _") :]
+    assert "first" in after_exit.partition("Captured stderr of the subprocess")[2]
+    fixed = project.run_test(HEAD + DIES.format(where="b''", act="pass", kill="pass"), ISOLATE, "-n", workers)
+    assert set(fixed.verdicts.values()) == {"ok"}
 
 
 HANGS = """

@@ -192,60 +192,86 @@ FAILS = """
     import os, time
     import pytest
 
+    pytestmark = pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
+
+    def is_second(n):
+        with open("pids", "a") as file:
+            file.write(f"{os.getpid()} ")
+        print("size", n)
+        return n == 2
+
+    def test_raises(n):
+        if is_second(n): raise ValueError("broken at two")
+
+    def test_skips(n):
+        if is_second(n): pytest.skip("no such size")
+
+    def test_killed(n):
+        if is_second(n): os.kill(os.getpid(), 9)
+
+    def test_exits(n):
+        if is_second(n): os._exit(0)
+
+    def test_killed_beside_a_child(n):
+        if is_second(n):
+            ready, told = os.pipe()
+            child = os.fork() or (os.write(told, b'x'), time.sleep(60))
+            os.read(ready, 1)
+            os.kill(child, 15)
+            os.waitpid(child, 0)
+            os.kill(os.getpid(), 9)
+
+    def test_keeps_its_law(n): is_second(n)
+"""
+HANGS = """
+    import os, time
+    import pytest
+
     @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
     def test_it(n):
         with open("pids", "a") as file:
-            file.write(f"{{os.getpid()}} ")
-        print("size", n)
-        if n == 2:
-            {act}
+            file.write(f"{os.getpid()} ")
+        if n == 2: time.sleep(1000)
 """
 
 
-def fails(project: Project, act: str, *arguments: str) -> Outcome:
-    project.write("test_it.py", FAILS.format(act=act) + "\n    def test_after(): pass\n")
-    ran = project.run(*arguments)
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    project = Project(tmp_path_factory.mktemp("failed"))
+    ran = project.run_test(FAILS)
     assert not left_over(project.folder)
     return ran
 
 
-def test_a_test_that_fails_at_a_size_fails_as_itself(project: Project) -> None:
-    ran = fails(project, 'raise ValueError("broken at two")')
-    assert ran.last_line == "1 failed, 1 passed"
-    assert ran.findings == []
-    assert "E           ValueError: broken at two" in ran.text
-    assert "failed in a separate process at n=2" in ran.text
-    assert "size 2" in ran.text
+def test_a_test_that_fails_or_skips_at_a_size_does_so_as_itself(failed: Outcome) -> None:
+    assert failed.last_line == "4 failed, 1 passed, 1 skipped", failed.text
+    assert {one["test"].partition("::")[2] for one in failed.findings}.isdisjoint({"test_raises", "test_skips"})
+    text = failed.text[failed.text.index("_ test_raises _") : failed.text.index("_ test_killed _")]
+    assert "ValueError: broken at two" in text
+    assert "failed in a separate process at n=2" in text
+    assert "size 2" in text
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("name", "said"),
     [
-        ("os.kill(os.getpid(), 9)", "died of SIGKILL (signal 9) at n=2, before the end of the test"),
-        ("os._exit(0)", "exited with status 0 at n=2, before the end of the test"),
-        (
-            "ready, told = os.pipe(); child = os.fork() or (os.write(told, b'x'), time.sleep(60)); "
-            "os.read(ready, 1); os.kill(child, 15); os.waitpid(child, 0); os.kill(os.getpid(), 9)",
-            "died of SIGKILL (signal 9) at n=2, before the end of the test",
-        ),
+        ("test_killed", "died of SIGKILL (signal 9)"),
+        ("test_exits", "exited with status 0"),
+        ("test_killed_beside_a_child", "died of SIGKILL (signal 9)"),
     ],
 )
-def test_a_process_that_ends_too_early_is_a_verdict(project: Project, act: str, said: str) -> None:
-    ran = fails(project, act)
-    assert ran.last_line == "1 failed, 1 passed"
-    assert ran.finding("test_it", "rss")["reason"] == said
-    assert "stack of the process" not in ran.text
+def test_a_process_that_ends_too_early_is_a_verdict(failed: Outcome, name: str, said: str) -> None:
+    assert failed.finding(f"::{name}", "rss")["reason"] == f"{said} at n=2, before the end of the test"
+    assert "stack of the process" not in failed.text
+    assert failed.verdicts["test_keeps_its_law", "rss"] == "ok"
 
 
 def test_a_process_that_hangs_is_ended_and_says_where(project: Project) -> None:
-    ran = fails(project, "time.sleep(1000)", "--leakcheck-max-time=1")
+    ran = project.run_test(HANGS, "--leakcheck-max-time=1")
+    assert not left_over(project.folder)
     assert ran.finding("test_it", "rss")["reason"] == "hung at n=2: made no progress for 1 s"
     assert re.search(r"stack of the process.*test_it.py\", line \d+ in test_it", ran.text, re.DOTALL)
     assert "--leakcheck-max-time=4" in ran.text
-
-
-def test_a_skip_at_a_size_is_a_skip(project: Project) -> None:
-    assert fails(project, 'pytest.skip("no such size")').last_line == "1 passed, 1 skipped"
 
 
 @pytest.mark.laboratory
