@@ -157,13 +157,18 @@ def test_an_explicit_budget_is_not_taken_back(project: Project) -> None:
     assert entries(project) == []
 
 
-def test_wrong_use_is_an_error_and_harms_no_file(suite: Project) -> None:
-    refused = suite.run(*UPDATE, CI="1")
+def test_wrong_use_is_an_error_and_harms_no_file(project_here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    suite = project_here
+    suite.write("library.py", LIBRARY)
+    suite.write("test_it.py", SUITE.format(times=1))
+    with monkeypatch.context() as patched:
+        patched.setenv("CI", "1")
+        refused = suite.run_here(*UPDATE)
     assert refused.status == 4
     assert "--leakcheck-update-baseline: CI is set, and a file that is written in CI hides new leaks" in refused.text
     assert not baseline_of(suite).exists()
-    assert suite.run(*UPDATE, "--leakcheck-force-update", CI="1").status == 0
-    missing = suite.run(*ALL, "--leakcheck-baseline=nowhere.json")
+    assert suite.run(*UPDATE, "--leakcheck-force-update", "-k", "opens", CI="1").status == 0
+    missing = suite.run_here(*ALL, "--leakcheck-baseline=nowhere.json")
     assert (missing.status, "nowhere.json (command line): the file does not exist" in missing.text) == (4, True)
     good = baseline_of(suite).read_text(encoding="utf-8")
     for text, told in (
@@ -173,7 +178,7 @@ def test_wrong_use_is_an_error_and_harms_no_file(suite: Project) -> None:
         (good.replace('"rate": 1.0', '"rate": "1"', 1), ".rate: expected float, got '1'"),
     ):
         baseline_of(suite).write_text(text, encoding="utf-8")
-        ran = suite.run(*UPDATE)
+        ran = suite.run_here(*UPDATE)
         assert (ran.status, told in ran.text) == (4, True), ran.text
         assert baseline_of(suite).read_text(encoding="utf-8") == text
 
