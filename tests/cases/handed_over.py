@@ -25,7 +25,7 @@ from multiprocessing.pool import ThreadPool
 from multiprocessing.process import BaseProcess
 from typing import IO, Any, ClassVar
 
-from cases.case import drain, leak
+from cases.case import drain, in_turn, leak
 
 FORK: ForkContext = multiprocessing.get_context("fork")
 SPAWN: SpawnContext = multiprocessing.get_context("spawn")
@@ -35,6 +35,8 @@ ROWS: list[Any] = []
 BUFFERS: list[bytes] = []
 EXECUTORS: list[ProcessPoolExecutor] = []
 CHILDREN: list[asyncio.subprocess.Process] = []
+
+close_numbers = drain(NUMBERS, os.close)
 
 
 def open_and_keep() -> None:
@@ -68,7 +70,7 @@ class Pools:
         cls.executor.shutdown()
         cls.pool.close()
         cls.pool.join()
-        drain(NUMBERS, os.close)()
+        close_numbers()
         drain(FILES, lambda file: file.close())()
         ROWS.clear()
         BUFFERS.clear()
@@ -83,16 +85,8 @@ def number_from_executor() -> None:
     NUMBERS.append(Pools.executor.submit(os.open, os.devnull, os.O_RDONLY).result())
 
 
-def number_from_executor_closed() -> None:
-    os.close(Pools.executor.submit(os.open, os.devnull, os.O_RDONLY).result())
-
-
 def number_from_pool() -> None:
     NUMBERS.append(Pools.pool.apply(os.open, (os.devnull, os.O_RDONLY)))
-
-
-def number_from_pool_closed() -> None:
-    os.close(Pools.pool.apply(os.open, (os.devnull, os.O_RDONLY)))
 
 
 async def open_beside_loop() -> int:
@@ -101,10 +95,6 @@ async def open_beside_loop() -> int:
 
 def number_from_loop() -> None:
     NUMBERS.append(Pools.loop.run_until_complete(open_beside_loop()))
-
-
-def number_from_loop_closed() -> None:
-    os.close(Pools.loop.run_until_complete(open_beside_loop()))
 
 
 def rows_parsed_in_executor() -> None:
@@ -296,23 +286,15 @@ def child_of_loop_ended() -> None:
     asyncio.run_coroutine_threadsafe(start_and_end_child(), Loop.loop).result()
 
 
-def keep_in_worker() -> None:
-    Worker.ask("keep")
-
-
-def close_in_worker() -> None:
-    Worker.ask("close")
-
-
 CASES = (
     leak("file_opened_in_executor", "fd", partial(hand_to_executor, open_and_keep),
          partial(hand_to_executor, open_and_close), Pools.stop,
          setup=Pools.start, line=("FILES.append(open(os.devnull))", "Pools.executor.submit(work)"), owner=".FILES"),
-    leak("number_from_executor", "fd", number_from_executor, number_from_executor_closed, Pools.stop,
+    leak("number_from_executor", "fd", number_from_executor, in_turn(number_from_executor, close_numbers), Pools.stop,
          setup=Pools.start, line="NUMBERS.append(Pools.executor.submit(", owner=".NUMBERS"),
-    leak("number_from_pool", "fd", number_from_pool, number_from_pool_closed, Pools.stop,
+    leak("number_from_pool", "fd", number_from_pool, in_turn(number_from_pool, close_numbers), Pools.stop,
          setup=Pools.start, line="NUMBERS.append(Pools.pool.apply(", owner=".NUMBERS"),
-    leak("number_from_loop", "fd", number_from_loop, number_from_loop_closed, Pools.stop,
+    leak("number_from_loop", "fd", number_from_loop, in_turn(number_from_loop, close_numbers), Pools.stop,
          setup=Pools.start, line=("run_in_executor(None, os.open", "NUMBERS.append(Pools.loop.run_until_complete("),
          owner=".NUMBERS"),
     leak("rows_parsed_in_executor", "object block", rows_parsed_in_executor, rows_parsed_and_dropped, Pools.stop,
@@ -339,8 +321,8 @@ CASES = (
     leak("process_executor_not_shut", "fd thread process", process_executor_not_shut, process_executor_shut,
          drain(EXECUTORS, ProcessPoolExecutor.shutdown),
          line=("ProcessPoolExecutor(1", "executor.submit(abs"), owner=".EXECUTORS"),
-    leak("file_kept_in_forked_worker", "fd", keep_in_worker, close_in_worker, Worker.stop,
+    leak("file_kept_in_forked_worker", "fd", partial(Worker.ask, "keep"), partial(Worker.ask, "close"), Worker.stop,
          setup=partial(Worker.start, FORK), line="file = open(os.devnull)"),
-    leak("file_kept_in_spawned_worker", "fd", keep_in_worker, close_in_worker, Worker.stop,
+    leak("file_kept_in_spawned_worker", "fd", partial(Worker.ask, "keep"), partial(Worker.ask, "close"), Worker.stop,
          setup=partial(Worker.start, SPAWN), line="file = open(os.devnull)"),
 )  # fmt: skip
