@@ -131,7 +131,7 @@ def presses_once(pattern: str) -> Callable[[bytes], bytes]:
     [
         (
             ALONE,
-            r"leakcheck \d+  test_slow",
+            r"leakcheck( \d+)?  test_slow  separate process, \d+ s  \[0/1\]",
             r"interrupted in iteration \d+ in a separate process, whose readings are lost; not judged",
         ),
         (

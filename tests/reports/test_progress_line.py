@@ -150,6 +150,7 @@ def test_who_wants_less_or_prints_there_gets_none(project: Project, arguments: t
     ran = project.run_on_terminal(*arguments, "--leakcheck-iterations=4")
     assert not DRAWN.search(ran.text)
     assert ERASED not in ran.text
+    assert not DRAWN.search(project.run_on_terminal("--leakcheck-iterations=4", CI="true").text)
     assert "test_slow" in ran.text or "-q" in arguments
 
 
