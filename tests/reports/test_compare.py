@@ -35,16 +35,12 @@ SUITE = """
 ALL = ("--leakcheck-scope=all", "--leakcheck-no-baseline")
 
 
-def session(project: Project, name: str, *arguments: str) -> Path:
-    project.run(*ALL, *arguments)
-    return Path(shutil.copy(project.folder / "findings.json", project.folder / name))
-
-
-@pytest.fixture
-def old(project: Project) -> Path:
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    project = Project(tmp_path_factory.mktemp("old"))
     project.write("library.py", LIBRARY)
-    project.write("test_it.py", SUITE)
-    return session(project, "old.json")
+    project.run_test(SUITE, *ALL)
+    return Path(shutil.copy(project.folder / "findings.json", project.folder / "old.json"))
 
 
 def change(project: Project) -> None:
@@ -57,7 +53,8 @@ def test_each_cause_is_new_grown_the_same_fixed_or_not_measured(
     project: Project, old: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     change(project)
-    new = session(project, "new.json", "-k", "not pages")
+    project.run(*ALL, "-k", "not pages")
+    new = project.folder / "findings.json"
     assert main(["compare", str(old), str(new)]) == 1
     # The six digits of the cause are left out.
     lines = [re.sub(r"\b[0-9a-f]{6}\b", "", line).split() for line in capsys.readouterr().out.splitlines()]
@@ -74,7 +71,8 @@ def test_each_cause_is_new_grown_the_same_fixed_or_not_measured(
 
 @pytest.mark.laboratory
 def test_an_earlier_report_is_a_baseline(project: Project, old: Path) -> None:
-    ran = project.run(*ALL[:1], f"--leakcheck-baseline={old}")
+    project.write("library.py", LIBRARY)
+    ran = project.run_test(SUITE, *ALL[:1], f"--leakcheck-baseline={old}")
     assert ran.last_line == "1 passed, 4 known"
     change(project)
     ran = project.run(*ALL[:1], f"--leakcheck-baseline={old}")

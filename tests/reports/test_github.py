@@ -82,14 +82,13 @@ def test_each_cause_has_an_annotation_and_a_row(project: Project, arguments: tup
 def test_elsewhere_and_without_a_summary_nothing_is_added(project: Project) -> None:
     project.write("src/shop.py", SHOP)
     project.write("tests/test_it.py", SUITE)
-    ran = project.run("--leakcheck-scope=all", PYTHONPATH=str(project.folder / "src"), GITHUB_ACTIONS="")
+    own = ("--leakcheck-scope=all", "-k", "own")
+    ran = project.run(*own, PYTHONPATH=str(project.folder / "src"), GITHUB_ACTIONS="")
     assert "::error" not in ran.text
     gone = str(project.folder / "no" / "folder" / "summary.md")
-    ran = project.run(
-        "--leakcheck-scope=all", PYTHONPATH=str(project.folder / "src"), GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=gone
-    )
+    ran = project.run(*own, PYTHONPATH=str(project.folder / "src"), GITHUB_ACTIONS="true", GITHUB_STEP_SUMMARY=gone)
     assert f"could not write GITHUB_STEP_SUMMARY={gone}: No such file or directory" in ran.text
-    assert (ran.text.count("::error"), ran.status) == (2, 1)
+    assert (ran.text.count("::error"), ran.status) == (1, 1)
 
 
 def test_ten_annotations_at_most_and_text_is_escaped() -> None:
