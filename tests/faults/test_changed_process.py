@@ -1,4 +1,4 @@
-"""A test may replace functions that the harness uses: tests around it are judged, and the report is whole."""
+"""What a test replaces, hides or limits for its whole process: tests around it are judged, and the report is whole."""
 
 from __future__ import annotations
 
@@ -133,3 +133,90 @@ def test_a_finding_that_cannot_be_concluded_is_inconclusive(project: Project) ->
     ran = project.run_test(TESTS.format(body="NUMBERS.append(os.open(__file__, os.O_RDONLY))", after="pass"))
     assert ran.verdicts == {("test_replaces", "fd"): "inconclusive", ("test_leaky", "fd"): "leak"}
     assert "the measurement failed: RuntimeError: refused" in ran.finding("test_replaces")["reason"]
+
+
+HIDES = """
+    import gc
+    import pytest
+
+    KEPT = []
+
+    @pytest.mark.{mark}
+    def test_it({fixture}):
+        {work}
+"""
+KEEP = "KEPT.append([[] for _ in range(10)])"
+BLOCK = "with leakcheck.budget(object=0): {}"
+
+
+@pytest.mark.parametrize("mark", ["object_budget(0)", "leakcheck"])
+def test_a_leak_that_is_frozen_is_not_ok(project: Project, mark: str) -> None:
+    project.write("test_it.py", HIDES.format(mark=mark, fixture="", work=f"{KEEP}; gc.freeze()"))
+    (verdict,) = [one for (_test, resource), one in project.run().verdicts.items() if resource == "object"]
+    assert verdict == "inconclusive"
+
+
+def test_older_objects_are_not_held_against_a_clean_test(project: Project) -> None:
+    """All objects of the program become visible in the fifth iteration."""
+    work = "KEPT[:] = [KEPT[0] + 1 if KEPT else 1]; KEPT[0] == 5 and gc.unfreeze()"
+    project.write("test_it.py", HIDES.format(mark="object_budget(0)", fixture="", work=work))
+    assert project.run().verdicts["test_it", "object"] == "inconclusive"
+
+
+def test_in_a_block(project: Project) -> None:
+    work = BLOCK.format(f"{KEEP}; gc.freeze()")
+    project.write("test_it.py", HIDES.format(mark="filterwarnings", fixture="leakcheck", work=work))
+    assert project.run().verdicts["test_it", "object"] == "inconclusive"
+
+
+@pytest.mark.parametrize(("work", "expected"), [(KEEP, "leak"), ("gc.freeze(); gc.unfreeze()", "ok")])
+def test_what_stays_visible_is_judged(project: Project, work: str, expected: str) -> None:
+    project.write("test_it.py", HIDES.format(mark="object_budget(0)", fixture="", work=work))
+    assert project.run().verdicts["test_it", "object"] == expected
+
+
+def test_an_owner_is_named_where_the_test_unfreezes_all(project: Project) -> None:
+    """All objects then look new, so that only the containers that grow are evidence."""
+    work = "gc.unfreeze(); KEPT.append([[]])"
+    finding = project.run_test(HIDES.format(mark="object_budget(0)", fixture="", work=work)).finding(
+        "test_it", "object"
+    )
+    assert finding["owner"]["name"] == "test_it.KEPT"
+    assert finding["held"] == []
+
+
+LIMITS = """
+    import os
+    import resource
+
+    import pytest
+
+    pytestmark = pytest.mark.fd_budget(0)
+    SOFT, HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
+    KEPT = []
+
+    def test_reads_it():
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (SOFT, HARD)
+
+    def test_sets_it():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (SOFT - 1, HARD))
+
+    def test_finds_what_was_set():
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (SOFT - 1, HARD)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (SOFT - 1, HARD))
+
+    def test_uses_up_all():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, HARD))
+        KEPT.append(os.open(os.devnull, os.O_RDONLY))
+"""
+
+
+def test_the_limit_is_the_programs_own(project: Project) -> None:
+    ran = project.run_test(LIMITS)
+    assert ran.verdicts == {
+        ("test_reads_it", "fd"): "ok",
+        ("test_sets_it", "fd"): "ok",
+        ("test_finds_what_was_set", "fd"): "ok",
+        ("test_uses_up_all", "fd"): "leak",
+    }
+    assert "1 failed, 3 passed" in ran.text
