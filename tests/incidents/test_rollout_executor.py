@@ -127,13 +127,13 @@ def test_nothing_that_ended_is_kept_alive() -> None:
 
 def test_the_factory_registers_modifiers_with_either_manager() -> None:
     mine = StalenessManager(Limits(64, 64).share(4), lambda: 0)
-    for given in (None, mine):
+    for shared in (None, mine):
         executor = fixed.create_workflow_executor(
             Limits(64, 64),
             lambda: 0,
             modifiers=[lambda places, _stats, _version: places - 6],
             train_data_parallel_size=4,
-            manager=given,
+            manager=shared,
         )
         executor.shutdown()
         assert executor.manager is not None

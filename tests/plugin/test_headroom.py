@@ -218,24 +218,3 @@ def test_the_command_line_sets_a_ceiling_for_every_measured_test(project: Projec
     wrong = project.run("--leakcheck-ceiling=fds=128")
     assert wrong.status == 4
     assert "--leakcheck-ceiling=fds=128 (command line): fds=128: only fd, rss, vram can be limited" in wrong.text
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ('fd="a few"', "fd: 'a few' is not a number: write 0 or 3."),
-        ('rss="1 GiB", by="cgroup"', "by='cgroup': only fd, rss, vram can be limited."),
-    ],
-)
-def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(
-    project_here: Project, arguments: str, problem: str
-) -> None:
-    ran = project_here.run_test_here(f"""
-        import pytest
-
-        @pytest.mark.leakcheck_ceiling({arguments})
-        def test_it():
-            pass
-        """)
-    assert ran.status == 2
-    assert f"leakcheck_ceiling({arguments}): {problem} Valid: leakcheck_ceiling(fd=256, rss='1 GiB', " in ran.text

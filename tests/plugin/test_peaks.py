@@ -122,16 +122,3 @@ def test_a_peak_and_what_is_allowed(budget: Budget, peak: int, outcome: str) -> 
     point = Point(0, (Recording("t", (), peaks={budget.resource: peak}),))
     verdict = judge_peak(budget, point, "")
     assert (verdict.outcome, verdict.level, verdict.peak) == (outcome, peak, True)
-
-
-@pytest.mark.parametrize(
-    ("mark", "wrong"),
-    [
-        ("fd_budget(0, peak='many')", "peak: 'many' is not a number"),
-        ("object_budget(0, peak=3)", "object has no peak that can be measured"),
-    ],
-)
-def test_a_wrong_peak_is_an_error_of_collection(project_here: Project, mark: str, wrong: str) -> None:
-    ran = project_here.run_test_here(f"import pytest\n@pytest.mark.{mark}\ndef test_it(): pass\n")
-    assert ran.status == 2
-    assert wrong in ran.one_line

@@ -79,6 +79,27 @@ def test_a_wrong_setting_names_its_file(project_here: Project, table: str) -> No
     assert f"leakcheck_warmup = 0 ({name}): must be a whole number from 1 to 100,000" in outcome.text
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "leakcheck_rules = tests/net/**: max_time=none",
+            "leakcheck_rules = 'tests/net/**: max_time=none': max_time=none: must be a number of seconds above 0",
+        ),
+        (
+            "leakcheck_library = click 9: click.CACHE",
+            "leakcheck_library = 'click 9: click.CACHE' (pytest.ini): 'click 9' is not a package with its versions: write "
+            "click<9: click._compat._default_text_stdout",
+        ),
+    ],
+)
+def test_a_wrong_line_is_an_error_even_without_the_option(project_here: Project, line: str, message: str) -> None:
+    project_here.write("pytest.ini", f"[pytest]\n{line}\n")
+    outcome = project_here.run_test_here("def test_it(): pass", leakcheck=False)
+    assert outcome.status == USAGE_ERROR
+    assert message in outcome.text
+
+
 def test_a_wrong_flag(project_here: Project) -> None:
     outcome = project_here.run_test_here("def test_it(): pass", "--leakcheck-iterations=many", leakcheck=False)
     assert outcome.status == USAGE_ERROR
@@ -169,41 +190,56 @@ def test_a_level_for_steps_that_cannot_be_read(project_here: Project) -> None:
 
 
 WRONG = [
-    ('"n", [8, 16, 20, 64], rss="O(1)"', "rises by the factors 2, 1.25, 3.2, not by a constant factor"),
-    ('"n", [8, 16], rss="O(1)"', "has 2 sizes, at least 3 are needed"),
-    ('"n", [64, 32, 16], rss="O(1)"', "falls from 64 to 32"),
-    ('"n", [8, 16, 16], rss="O(1)"', "has 16 twice"),
-    ('"n", [8, 16, 32], rsss="O(1)"', "no such resource. Did you mean 'rss'?"),
-    ('"n", [8, 16, 32], in_flight="O(1)"', "leakcheck.gauge('in_flight', read)"),
-    ('"n", [8, 16, 32], object="O(1)"', "has no peak that can be measured"),
-    ('"n", [8, 16, 32], rss="O(m)"', "is not a supported complexity"),
-    ('"n", [8, 16, 32], rss="<= open(n)"', "contains 'open(n)': a formula may contain"),
-    ('"n", [8, 16, 32], rss="1 MiB/m"', "is per 'm', but the axis is 'n'"),
-    ('"m", [8, 16, 32], rss="O(1)"', "the test takes no argument 'm': write def test_it(m)"),
-    ('"n m", [8, 16, 32], rss="O(1)"', "is not a valid argument name"),
-    ('"n", [8, 16, 32]', "names no resource"),
-    ('"n"', "takes the name of an axis and a list of sizes"),
-    ('"n", [8, 16, 32], engine="ray", rss="O(1)"', "engine='ray' is not one of 'thread', 'process', 'gloo'"),
-    ('"n", [8, 16, 32], reason=3, rss="O(1)"', "reason=3 is not a string"),
-    ('"n", [8, 16, 32], rss={"per_rank": "<= 1 MiB"}', "'per_rank' needs ranks: set an engine"),
-    ('"n", [8, 16, 32], engine="thread", rss={"per_rank": "<= 1 MiB"}', "threads share their process's memory"),
-    ('"n", [8, 16, 32], rss={"sum": "O(1)"}', "is not valid: write one or more of 'total', 'per_rank', 'at_least'"),
+    ('scaling_budget("n", [8, 16, 20, 64], rss="O(1)")', "rises by the factors 2, 1.25, 3.2, not by a constant factor"),
+    ('scaling_budget("n", [8, 16], rss="O(1)")', "has 2 sizes, at least 3 are needed"),
+    ('scaling_budget("n", [64, 32, 16], rss="O(1)")', "falls from 64 to 32"),
+    ('scaling_budget("n", [8, 16, 16], rss="O(1)")', "has 16 twice"),
+    ('scaling_budget("n", [8, 16, 32], rsss="O(1)")', "no such resource. Did you mean 'rss'?"),
+    ('scaling_budget("n", [8, 16, 32], in_flight="O(1)")', "leakcheck.gauge('in_flight', read)"),
+    ('scaling_budget("n", [8, 16, 32], object="O(1)")', "has no peak that can be measured"),
+    ('scaling_budget("n", [8, 16, 32], rss="O(m)")', "is not a supported complexity"),
+    ('scaling_budget("n", [8, 16, 32], rss="<= open(n)")', "contains 'open(n)': a formula may contain"),
+    ('scaling_budget("n", [8, 16, 32], rss="1 MiB/m")', "is per 'm', but the axis is 'n'"),
+    ('scaling_budget("m", [8, 16, 32], rss="O(1)")', "the test takes no argument 'm': write def test_it(m)"),
+    ('scaling_budget("n m", [8, 16, 32], rss="O(1)")', "is not a valid argument name"),
+    ('scaling_budget("n", [8, 16, 32])', "names no resource"),
+    ('scaling_budget("n")', "takes the name of an axis and a list of sizes"),
+    (
+        'scaling_budget("n", [8, 16, 32], engine="ray", rss="O(1)")',
+        "engine='ray' is not one of 'thread', 'process', 'gloo'",
+    ),
+    ('scaling_budget("n", [8, 16, 32], reason=3, rss="O(1)")', "reason=3 is not a string"),
+    ('scaling_budget("n", [8, 16, 32], rss={"per_rank": "<= 1 MiB"})', "'per_rank' needs ranks: set an engine"),
+    (
+        'scaling_budget("n", [8, 16, 32], engine="thread", rss={"per_rank": "<= 1 MiB"})',
+        "threads share their process's memory",
+    ),
+    (
+        'scaling_budget("n", [8, 16, 32], rss={"sum": "O(1)"})',
+        "is not valid: write one or more of 'total', 'per_rank', 'at_least'",
+    ),
+    ("fd_budget(0, peak='many')", "peak: 'many' is not a number"),
+    ("object_budget(0, peak=3)", "object has no peak that can be measured"),
+    (
+        'leakcheck_ceiling(fd="a few")',
+        "leakcheck_ceiling(fd=\"a few\"): fd: 'a few' is not a number: write 0 or 3. Valid: leakcheck_ceiling(fd=256, rss='1 GiB', ",
+    ),
+    ('leakcheck_ceiling(rss="1 GiB", by="cgroup")', "by='cgroup': only fd, rss, vram can be limited. Valid: "),
 ]
 
 
 @pytest.mark.parametrize("measuring", [True, False])
 def test_a_wrong_mark_is_an_error_of_collection_with_the_valid_form(project_here: Project, measuring: bool) -> None:
-    for number, (arguments, _wrong) in enumerate(WRONG):
-        project_here.write(
-            f"test_{number}.py", f"import pytest\n@pytest.mark.scaling_budget({arguments})\ndef test_it(n): pass\n"
-        )
+    # A plain run parametrizes by an axis, so that it reads these marks as well.
+    wrong_marks = [row for row in WRONG if measuring or row[0].startswith("scaling")]
+    for number, (mark, _wrong) in enumerate(wrong_marks):
+        project_here.write(f"test_{number}.py", f"import pytest\n@pytest.mark.{mark}\ndef test_it(n): pass\n")
     ran = project_here.run_here(leakcheck=measuring)
-    assert ran.status == 2
-    text = ran.one_line
-    for arguments, wrong in WRONG:
-        assert wrong in text, arguments
-    assert text.count('Valid: scaling_budget("shards", [8, 16, 32, 64, 128, 256]') == len(WRONG)
-    assert ran.last_line == f"{len(WRONG)} errors"
+    assert ran.status == COLLECTION_ERROR
+    for mark, wrong in wrong_marks:
+        assert wrong in ran.one_line, mark
+    assert ran.one_line.count('Valid: scaling_budget("shards", [8, 16, 32, 64, 128, 256]') == 19
+    assert ran.last_line == f"{len(wrong_marks)} errors"
 
 
 def test_what_repeats_a_test_does_not_stand_beside_it(project_here: Project) -> None:
