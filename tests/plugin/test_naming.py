@@ -23,6 +23,9 @@ LEAKS = """
     libc = ctypes.CDLL(None)
     libc.malloc.restype = ctypes.c_void_p
 
+    def keep(one):
+        CACHE[next(number)] = one
+
     class Loader:
         opened = []
 
@@ -44,40 +47,28 @@ LEAKS = """
     def test_file():
         '''test_leaks.CACHE'''
         file = open(__file__)  # of test_file LEAK
-        if LEAKY:
-            CACHE[next(number)] = file
-        else:
-            file.close()
+        keep(file) if LEAKY else file.close()
 
     @pytest.mark.fd_budget(0)
     def test_in_tmp_path(tmp_path):
         '''test_leaks.CACHE'''
         # Tear-down removes the folder before the file is looked at.
         file = (tmp_path / "x").open("w")  # of test_in_tmp_path LEAK
-        if LEAKY:
-            CACHE[next(number)] = file
-        else:
-            file.close()
+        keep(file) if LEAKY else file.close()
 
     @pytest.mark.fd_budget(0)
     def test_moved(tmp_path):
         '''test_leaks.CACHE'''
         file = (tmp_path / "x.part").open("w")  # of test_moved LEAK
         (tmp_path / "x.part").rename(tmp_path / "x")
-        if LEAKY:
-            CACHE[next(number)] = file
-        else:
-            file.close()
+        keep(file) if LEAKY else file.close()
 
     @pytest.mark.fd_budget(0)
     def test_database(tmp_path):
         '''test_leaks.CACHE'''
         database = sqlite3.connect(tmp_path / "x")  # of test_database LEAK
         database.execute("create table frames (number)")
-        if LEAKY:
-            CACHE[next(number)] = database
-        else:
-            database.close()
+        keep(database) if LEAKY else database.close()
 
     @pytest.mark.fd_budget(0)
     def test_loader():
@@ -128,18 +119,12 @@ LEAKS = """
         end = threading.Event()
         thread = threading.Thread(target=end.wait, daemon=True)
         thread.start()  # of test_thread LEAK
-        if LEAKY:
-            KEPT.append(end.set)
-        else:
-            end.set(), thread.join()
+        KEPT.append(end.set) if LEAKY else (end.set(), thread.join())
 
     @pytest.mark.process_budget(0)
     def test_child():
         child = subprocess.Popen(["sleep", "60"])  # of test_child LEAK
-        if LEAKY:
-            KEPT.append(child.kill)
-        else:
-            child.kill(), child.wait()
+        KEPT.append(child.kill) if LEAKY else (child.kill(), child.wait())
 
     @pytest.mark.shm_budget(0)
     def test_segment():
