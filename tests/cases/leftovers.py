@@ -151,6 +151,8 @@ def cache_replaced() -> None:
 
 
 CASES = (
+    leak("file_renamed", "disk", cache_written_for_each_run, cache_replaced, remove_all,
+         line="tempfile.NamedTemporaryFile("),
     Case("temporary_directory_filled", clean=Downloads.add, setup=Downloads.begin, teardown=Downloads.end,
          doubt="its TemporaryDirectory removes the files; only a budget makes them a leak"),
     leak("folder_left", "disk", folder_left, folder_removed, remove_all, line="tempfile.mkdtemp("),

@@ -146,6 +146,7 @@ def loop_in_a_thread() -> None:
 CASES = (
     leak("thread_waiting_for_ever", "thread", waiting_for_ever, joined, end_waiting,
          line="thread.start()", owner=".THREADS"),
+    leak("thread_forgotten", "thread", thread_forgotten, joined, end_forgotten, line=".start()"),
     kept("timer_armed", "thread", timer_armed, drain(TIMERS, end_timer),
          line="timer.start()", owner=".TIMERS"),
     kept("executor_not_shut", "thread", executor_not_shut, drain(POOLS, ThreadPoolExecutor.shutdown),
