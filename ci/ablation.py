@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -23,10 +22,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from cases.catalog import ARMS
-from projects import UNNAMED, Project
+from projects import UNNAMED
 from pytest_leakcheck.model.finding import RED
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
-from sessions import by_arm, run_arms, write_arms
+from sessions import judge_arms
 
 _RULES: Final = "from pytest_leakcheck.runner.resource_judge import ResourceJudge"
 # Not among them, because its case is an incident: `judge_series._check_releases_elsewhere`. Without it, pyav_workers with
@@ -86,10 +85,8 @@ def main() -> int:
 
 def _judge(arms: list[str], statements: tuple[str, ...], under: tuple[str, ...]) -> dict[str, str]:
     """Return the worst outcome of each arm: red, in doubt or ok."""
-    with tempfile.TemporaryDirectory() as folder:
-        project = Project(Path(folder))
-        write_arms(project, arms, UNNAMED + "".join(f"\n    {line}" for line in statements) + "\n")
-        found = by_arm(run_arms(project, *under), arms)
+    conftest = UNNAMED + "".join(f"\n    {line}" for line in statements) + "\n"
+    found = judge_arms(arms, *under, conftest=conftest)
     return {arm: _worst({one["verdict"] for one in verdicts}) for arm, verdicts in found.items()}
 
 

@@ -19,7 +19,6 @@ import argparse
 import linecache
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,8 +29,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from cases.case import Case
-from projects import Project
-from sessions import by_arm, run_arms, write_arms
+from sessions import judge_arms
 
 _OWN: Final = "pytest_leakcheck"
 _BUSY: Final = "import sys\nwhile True: sum(range(10_000))"
@@ -94,12 +92,8 @@ def _names_own(finding: Mapping[str, Any]) -> bool:
 
 def run(cases: Sequence[Case], arguments: Sequence[str]) -> list[Answer]:
     """Run the leaky arms of these cases in one session."""
-    with tempfile.TemporaryDirectory(prefix="attribution-") as folder:
-        project = Project(Path(folder))
-        arms = [f"{case.name}-leaky" for case in cases]
-        write_arms(project, arms)
-        found = by_arm(run_arms(project, *arguments), arms)
-        return [read(case, found[arm]) for case, arm in zip(cases, arms, strict=True)]
+    found = judge_arms([f"{case.name}-leaky" for case in cases], *arguments)
+    return [read(case, found[f"{case.name}-leaky"]) for case in cases]
 
 
 def main() -> int:

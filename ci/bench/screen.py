@@ -9,7 +9,6 @@ user runs tests. Print the leaks that were missed, and exit 1 if a clean arm is 
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -17,18 +16,15 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from cases.catalog import ARMS
-from projects import UNNAMED, Project
+from projects import UNNAMED
 from pytest_leakcheck.judge.screening import ITERATIONS
 from pytest_leakcheck.model.finding import RED
-from sessions import by_arm, run_arms, write_arms
+from sessions import judge_arms
 
 
 def main() -> int:
     """Run all arms without a mark, and print what the screen found."""
-    with tempfile.TemporaryDirectory() as folder:
-        project = Project(Path(folder))
-        write_arms(project, ARMS, UNNAMED, marked=False)
-        found = by_arm(run_arms(project, "--leakcheck-scope=all"), ARMS)
+    found = judge_arms(ARMS, "--leakcheck-scope=all", conftest=UNNAMED, marked=False)
     leaky = [name for name, (case, call) in ARMS.items() if call is case.leaky and case.verdict != "inconclusive"]
     clean = [name for name, (case, call) in ARMS.items() if call is not case.leaky]
     red = {name for name, verdicts in found.items() if any(one["verdict"] in RED for one in verdicts)}

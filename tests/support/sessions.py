@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from projects import ROOT, Outcome, Project
@@ -64,6 +66,16 @@ def by_arm(ran: Outcome, arms: Iterable[str]) -> dict[str, list[dict[str, Any]]]
     for one in ran.findings:
         found[one["test"].partition("[")[2].removesuffix("]")].append(one)
     return found
+
+
+def judge_arms(
+    arms: Iterable[str], *arguments: str, conftest: str = "", marked: bool = True
+) -> dict[str, list[dict[str, Any]]]:
+    """The findings on each arm, of a session over all of them."""
+    with tempfile.TemporaryDirectory(prefix="arms-") as folder:
+        project = Project(Path(folder))
+        write_arms(project, arms, conftest, marked=marked)
+        return by_arm(run_arms(project, *arguments), arms)
 
 
 # A file is left open, or not, in every form of a test. What follows the opening is filled in.
