@@ -77,36 +77,25 @@ def test_what_measures_without_judging_finds_nothing() -> None:
     assert outcome_of(replace(CHECKER, leak=""), "LEAK: 3 files", 0) == "quiet"
 
 
-@pytest.mark.parametrize("place", ["/a/open_kept.py:9", "open_kept.py:9:", 'File "/a/open_kept.py", line 9, in f'])
-def test_a_line_is_named(place: str) -> None:
-    assert named(SUBJECT, f"at {place}")[0]
-    assert not named(replace(SUBJECT, lines=(8, 90)), f"at {place}")[0]
-    assert not named(replace(SUBJECT, file="kept.py"), f"at {place}")[0]
-
-
 @pytest.mark.parametrize(
-    ("report", "thing"),
+    ("report", "line", "thing", "owner"),
     [
-        ("17 x /tmp/kept.txt", True),
-        ("17 x /tmp/other.txt", False),
-        ("kept.txt.open_kept.py:9", False),  # a place in the subject's own file
+        ("at /a/open_kept.py:9", True, False, False),
+        ("at open_kept.py:9:", True, False, False),
+        ('at File "/a/open_kept.py", line 9, in f', True, False, False),
+        ("at /a/open_kept.py:90", False, False, False),
+        ("17 x /tmp/kept.txt", False, True, False),
+        ("17 x /tmp/other.txt", False, False, False),
+        ("kept.txt.open_kept.py:9", True, False, False),  # a place in the subject's own file
+        ("held by open_kept.KEPT", False, False, True),
+        ("    KEPT.append(open())", False, False, True),
+        ("KEPT:/a/open_kept.py:9 -> 3", True, False, False),
+        ('File "/a/open_kept.py", line 9, in KEPT', True, False, False),
     ],
 )
-def test_a_thing_is_named(report: str, *, thing: bool) -> None:
-    assert named(SUBJECT, report)[1] is thing
-
-
-@pytest.mark.parametrize(
-    ("report", "owner"),
-    [
-        ("held by open_kept.KEPT", True),
-        ("    KEPT.append(open())", True),
-        ("KEPT:/a/open_kept.py:9 -> 3", False),
-        ('File "/a/open_kept.py", line 9, in KEPT', False),
-    ],
-)
-def test_an_owner_is_named_but_not_by_a_frame(report: str, *, owner: bool) -> None:
-    assert named(SUBJECT, report)[2] is owner
+def test_what_a_report_names(report: str, *, line: bool, thing: bool, owner: bool) -> None:
+    assert named(SUBJECT, report) == (line, thing, owner)
+    assert not named(replace(SUBJECT, file="kept.py"), report)[0]
 
 
 def test_what_a_subject_does_not_have_cannot_be_named() -> None:
