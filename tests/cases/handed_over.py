@@ -101,16 +101,8 @@ def rows_parsed_in_executor() -> None:
     ROWS.extend(Pools.executor.map(json.loads, ["[1, 2, 3]"]))
 
 
-def rows_parsed_and_dropped() -> None:
-    ROWS[:] = Pools.executor.map(json.loads, ["[1, 2, 3]"])
-
-
 def buffer_made_in_executor() -> None:
     BUFFERS.append(Pools.executor.submit(bytes, 5000).result())
-
-
-def buffer_made_and_dropped() -> None:
-    BUFFERS[:] = [Pools.executor.submit(bytes, 5000).result()]
 
 
 def run_in_a_thread(work: Callable[[], None]) -> None:
@@ -297,9 +289,11 @@ CASES = (
     leak("number_from_loop", "fd", number_from_loop, in_turn(number_from_loop, close_numbers), Pools.stop,
          setup=Pools.start, line=("run_in_executor(None, os.open", "NUMBERS.append(Pools.loop.run_until_complete("),
          owner=".NUMBERS"),
-    leak("rows_parsed_in_executor", "object block", rows_parsed_in_executor, rows_parsed_and_dropped, Pools.stop,
+    leak("rows_parsed_in_executor", "object block", rows_parsed_in_executor,
+         in_turn(rows_parsed_in_executor, ROWS.clear), Pools.stop,
          setup=Pools.start, line="ROWS.extend(Pools.executor.map(", owner=".ROWS"),
-    leak("buffer_made_in_executor", "heap", buffer_made_in_executor, buffer_made_and_dropped, Pools.stop,
+    leak("buffer_made_in_executor", "heap", buffer_made_in_executor,
+         in_turn(buffer_made_in_executor, BUFFERS.clear), Pools.stop,
          setup=Pools.start, line="BUFFERS.append(Pools.executor.submit(", owner=".BUFFERS"),
     leak("file_opened_in_a_thread", "fd", partial(run_in_a_thread, open_and_keep),
          partial(run_in_a_thread, open_and_close), drain(FILES, lambda file: file.close()),
