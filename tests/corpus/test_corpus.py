@@ -16,7 +16,6 @@ import pytest
 from cases.case import KINDS
 from cases.catalog import ARMS, CATALOG
 from projects import UNNAMED, Outcome, Project
-from pytest_leakcheck.model.finding import RED
 from pytest_leakcheck.model.resources import RESOURCES
 from sessions import REVERSED, by_arm, run_arms, write_arms
 
@@ -39,14 +38,14 @@ FOREIGN: Final = """
     for path in made:
         path.unlink(missing_ok=True)
 """
-# The name of a run: what is added to conftest.py, and to the command line. Culprits are looked for in one of them.
+# The name of a run: what is added to conftest.py, and to the command line. No culprits are looked for.
 GATE: Final = "steady"
 # Wait as long as in a user's session for what ends by itself.
 UNHURRIED: Final = ("-p", "no:hurried")
 RUNS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     GATE: (UNNAMED, ()),
     "alone": (UNNAMED, UNHURRIED),
-    "reversed": (REVERSED, UNHURRIED),
+    "reversed": (UNNAMED + REVERSED, UNHURRIED),
     "workers": (UNNAMED, (*UNHURRIED, "-n", "2")),
     "covered": (UNNAMED, (*UNHURRIED, "--cov=cases", "--cov-report=")),
     "foreign": (UNNAMED, UNHURRIED),
@@ -157,27 +156,6 @@ def test_nothing_else_is_red(outcome: Outcome, name: str) -> None:
 def test_hardly_anything_is_in_doubt(outcome: Outcome, name: str) -> None:
     found = doubtful(outcome, name)
     assert len(found) <= 2, found
-
-
-@pytest.mark.laboratory
-@pytest.mark.parametrize("beside", [name for name in RUNS if name not in ("alone", GATE)])
-def test_the_same_is_said_as_alone(runs: Runs, beside: str) -> None:
-    """Of leaks, by the kind that was judged red; an `ok` and a doubt of the innocent may change places.
-
-    An object that is kept is one of the collector's and bytes of the heap as well: which of the two counters is sure of it
-    first depends on how quiet the other is.
-    """
-
-    def reds(name: str) -> dict[str, set[tuple[str, str]]]:
-        found = by_arm(runs(name), arms_of(name))
-        said = {arm: {(kind_of(one["resource"]), one["verdict"]) for one in found[arm]} for arm in arms_of(beside)}
-        return {arm: {one for one in all_said if one[1] in RED} for arm, all_said in said.items()}
-
-    assert reds(beside) == reds("alone")
-
-
-def kind_of(resource: str) -> str:
-    return resource if RESOURCES[resource].scarce else "memory"
 
 
 def test_every_kind_has_a_probe() -> None:
