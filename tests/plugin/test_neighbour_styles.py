@@ -44,7 +44,7 @@ _CONFTEST: Final = """
 
 _PYTEST_INI: Final = """
     [pytest]
-    addopts = --doctest-modules --doctest-glob=*.txt --continue-on-collection-errors
+    addopts = --doctest-modules --continue-on-collection-errors
     filterwarnings = error
     asyncio_default_fixture_loop_scope = function
 """
@@ -298,21 +298,6 @@ _STYLES: Final[Mapping[str, str]] = {
             True
             """
     ''',
-    "text.txt": """
-        A text with examples.
-
-        >>> numbers = [1, 2]
-        >>> numbers.append(3)
-        >>> numbers
-        [1, 2, 3]
-        >>> numbers[5]
-        Traceback (most recent call last):
-        IndexError: list index out of range
-    """,
-    "wrong_text.txt": """
-        >>> 1 + 1
-        3
-    """,
     "package/__init__.py": "",
     "package/conftest.py": """
         import pytest
@@ -527,7 +512,7 @@ _STYLES: Final[Mapping[str, str]] = {
 
 
 def _file(name: str) -> str:
-    return name if "/" in name or name.endswith(".txt") else f"test_{name}"
+    return name if "/" in name else f"test_{name}"
 
 
 @pytest.fixture(scope="module")
