@@ -358,6 +358,9 @@ def collector_on() -> None:
 
 
 CASES = (
+    leak("kept_beside_a_log", "object block", kept_beside_a_log, dropped_beside_a_log, REGISTRY.clear,
+         setup=Recent.fill, line=("session = Session(next(NUMBERS))", "REGISTRY[session.number] = session"),
+         owner=".REGISTRY"),
     kept("registered", "object", registered, REGISTRY.clear,
          line=("session = Session(next(NUMBERS))", "REGISTRY[session.number] = session"), owner=".REGISTRY"),
     kept("kept_in_two", "object", kept_in_two, forget_both,
