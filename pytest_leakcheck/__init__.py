@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.model.finding import Finding, Verdict
     from pytest_leakcheck.model.recording import Recording, Series
     from pytest_leakcheck.plugin.inert import Leakcheck, LeakError
-    from pytest_leakcheck.probes.custom_probe import Probe
+    from pytest_leakcheck.probes.catalog import Probe
     from pytest_leakcheck.probes.device import Device
 
 __all__ = [
@@ -43,7 +43,7 @@ _DEFINING_MODULES = {
     "Leakcheck": "plugin.inert",
     "LeakcheckError": "model",
     "Measurement": "measurement",
-    "Probe": "probes.custom_probe",
+    "Probe": "probes.catalog",
     "Recording": "model.recording",
     "Series": "model.recording",
     "Verdict": "model.finding",

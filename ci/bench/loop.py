@@ -36,7 +36,7 @@ from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.model.finding import RED
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.native_heap import Heap
-from pytest_leakcheck.probes.python_objects import Blocks
+from pytest_leakcheck.probes.runtime_counters import Blocks
 from pytest_leakcheck.runner.repetition import Repetition
 
 HEAVY: Final = ("torch", "pandas", "numpy")

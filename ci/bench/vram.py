@@ -34,7 +34,7 @@ from pytest_leakcheck import measure
 from pytest_leakcheck.model.finding import RED, Finding, Verdict
 from pytest_leakcheck.probes.accelerators import find_accelerators
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.custom_probe import account_for_tensors
+from pytest_leakcheck.probes.catalog import account_for_tensors
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.report import json_file
 

@@ -20,11 +20,10 @@ from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.command_lines import read_command_line, show_command
 from pytest_leakcheck.probes.folders import name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
-from pytest_leakcheck.probes.mappings import read_mappings
-from pytest_leakcheck.probes.processes import descendants, thread_ids, zombies
+from pytest_leakcheck.probes.memory import read_mappings
+from pytest_leakcheck.probes.processes import descendants, read_command_line, show_command, thread_ids, zombies
 
 _TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([^\]]+)\]?$")
 _DIGITS: Final = re.compile(r"\d+")
@@ -85,7 +84,7 @@ def live_children() -> dict[int, str]:
 
 
 def live_tasks() -> dict[int, str]:
-    """Describe each task that `probes.library_counters.Tasks` counts, by ``id()``."""
+    """Describe each task that `probes.runtime_counters.Tasks` counts, by ``id()``."""
     tasks: Any = sys.modules.get("asyncio.tasks")
     sets = (getattr(tasks, name, None) or () for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks"))
     running: list[Any] = [task for some in sets for task in list(some)]

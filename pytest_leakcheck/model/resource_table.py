@@ -34,7 +34,7 @@ _HEAP: Final = _MEMORY | {"tolerance": 16.0, "grain": 32, "slack": 4096}
 # grain: a mapping is at least one page.
 _MAPPED: Final = _MEMORY | {"tolerance": 2048.0, "grain": 4096, "resolution": 1 << 20}
 _RESIDENT: Final = _MEMORY | {"tolerance": 1024.0, "grain": 4096, "resolution": 64 * 4096, "default_rate": 1 << 20}
-_OBJECTS, _BLOCKS = "python_objects:Objects", "python_objects:Blocks"
+_OBJECTS, _BLOCKS = "runtime_counters:Objects", "runtime_counters:Blocks"
 
 # The rows are in display order, which is also the order of judgment, except that child processes are judged first.
 # Countable resources lead, because a process runs out of these first.
@@ -44,7 +44,7 @@ ROWS: Final = (
     _row(_TREE, "process", "child processes", "ends_by_itself", "", handles="children"),
     _row(_FOLDER, "shm", "shared-memory entries", "", "", handles="segments"),
     _row(_FOLDER, "disk", "temporary files", "", "", handles="files"),
-    _row(_HANDLE, "task", "asyncio tasks", "ends_by_itself in_phases", "library_counters:Tasks", handles="tasks"),
+    _row(_HANDLE, "task", "asyncio tasks", "ends_by_itself in_phases", "runtime_counters:Tasks", handles="tasks"),
     # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is flushed. In 60 clean series
     # of torch, pandas and PyAV loops, a tolerance of 16 bytes per iteration for this drift caused no false alarm.
     # Slack: the interpreter occasionally allocates a block of about 1 KiB (at the 1,024th call of a function).
@@ -52,7 +52,7 @@ ROWS: Final = (
     _row(_PYTHON, "object", "gc objects", "", _OBJECTS, peak=False, made_of="objects"),
     # Tolerance: pandas and pyarrow grow by 0.15 to 0.25 blocks per iteration, small caches by less.
     _row(_PYTHON, "block", "Python blocks", "paced", _BLOCKS, tolerance=0.5, slack=64, made_of="blocks"),
-    _row(_MEMORY, "arrow", "bytes in Arrow's pool", "buffers_only in_phases", "library_counters:ArrowPool", grain=64),
+    _row(_MEMORY, "arrow", "bytes in Arrow's pool", "buffers_only in_phases", "runtime_counters:ArrowPool", grain=64),
     # scarce: the memory of live tensors is counted exactly, and runs out first of all memory. grain: allocators round
     # up to multiples of 512 bytes.
     _row(_DEVICE, "vram", "bytes on the device", "scarce buffers_only in_phases", "accelerators:open_vram", grain=512),

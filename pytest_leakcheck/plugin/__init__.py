@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_leakcheck.plugin.inert import Leakcheck
-    from pytest_leakcheck.probes.custom_probe import Probe
+    from pytest_leakcheck.probes.catalog import Probe
     from pytest_leakcheck.probes.device import Device
 
 
@@ -140,7 +140,7 @@ def _disable_assert_rewriting(config: pytest.Config) -> None:
 
 
 def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe | Device]]) -> None:
-    from pytest_leakcheck.probes.custom_probe import Probe, ProbeError, add_probes, remove_probes
+    from pytest_leakcheck.probes.catalog import Probe, ProbeError, add_probes, remove_probes
 
     probes = [probe for some in added for probe in some]
     config.add_cleanup(remove_probes)

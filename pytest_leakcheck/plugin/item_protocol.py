@@ -35,7 +35,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
     if traced_children.prepare_children():
         config.add_cleanup(traced_children.release_children)
     if settings.vram == "accounted":
-        from pytest_leakcheck.probes.custom_probe import account_for_tensors, remove_probes
+        from pytest_leakcheck.probes.catalog import account_for_tensors, remove_probes
 
         account_for_tensors()
         config.add_cleanup(remove_probes)

@@ -24,7 +24,7 @@ from pytest_leakcheck.model.resources import DEVICE_MEMORY, added_rows
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.item_reports import MORE_TIME, command_of, findings_of
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
-from pytest_leakcheck.probes.command_lines import mask_secrets
+from pytest_leakcheck.probes.processes import mask_secrets
 from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.report.json_file import FirstLine, LastLine, Report, Session, to_line
 from pytest_leakcheck.report.summary import annotate, summary_table

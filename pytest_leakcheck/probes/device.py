@@ -82,6 +82,7 @@ class Vram:
     resource = "vram"
 
     def __init__(self, find: Callable[[], Sequence[Device]]) -> None:
+        """Read the devices that `find` returns when the instrument is opened."""
         self._find = find
         self._devices: tuple[Device, ...] = ()
         self._opened = ExitStack()

@@ -1,8 +1,7 @@
 """Count entries in shared folders: shared memory and temporary files.
 
 In a temporary folder that only the measured process uses (`PRIVATE_FOLDER`), every new entry counts, at all levels. What
-Python creates elsewhere is known from audit events, and counts if a budget names the resource. A
-folder that other processes use too does not record who created an entry, and is not searched below its top level:
+Python creates elsewhere is known from audit events, and counts if a budget names the resource. A folder that other processes use too does not record who created an entry, and is not searched below its top level:
 
 - An entry that Python in this process or a forked child has created (`audit_events`), or that this process tree uses,
   counts.
@@ -18,7 +17,7 @@ import re
 import tempfile
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 
 # The functions themselves: a test may replace those of the module.
 from os import fstat, scandir
@@ -27,8 +26,9 @@ from typing import Final
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import MadeElsewhere, MadeHere
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.folder_users import used_by_others, used_here
+from pytest_leakcheck.probes.memory import read_mappings
 from pytest_leakcheck.probes.own_descriptors import open_own
+from pytest_leakcheck.probes.processes import descendants
 
 # The names of a private temporary folder and of the folder around it: short, because the path of a socket has 107 bytes.
 PRIVATE_PREFIX: Final = "leakcheck-"
@@ -274,3 +274,50 @@ def _belongs_to_other_user(path: str) -> bool:
     except OSError:
         # The entry is gone, as the next listing will show.
         return False
+
+
+def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
+    """Return the entries in use by processes other than this one and its descendants, of the same user (by /proc).
+
+    Cost: about 2 us for each descriptor of each process of the same user, and the time to read their mappings.
+    """
+    own = _own_processes()
+    with contextlib.suppress(OSError):
+        return _find_used(folder, names, (int(name) for name in os.listdir("/proc") if name.isdigit()), own)
+    return frozenset()
+
+
+def used_here(folder: str, names: Collection[str]) -> frozenset[str]:
+    """Return the entries that are in use by this process or a descendant."""
+    return _find_used(folder, names, _own_processes())
+
+
+def _find_used(
+    folder: str, names: Collection[str], processes: Iterable[int], without: Collection[int] = ()
+) -> frozenset[str]:
+    prefix, inodes = folder.rstrip("/") + "/", {}
+    for name in names:
+        with contextlib.suppress(OSError):
+            inodes[os.lstat(prefix + name).st_ino] = name
+    used: set[str] = set()
+    for pid in processes:
+        if pid not in without:
+            mapped = [one for one in read_mappings(str(pid), os.fsencode(prefix)) if one.path.startswith(prefix)]
+            used.update(path[len(prefix) :] for path in _open_paths(pid) if path.startswith(prefix))
+            # By inode, too: `sem_open` maps a semaphore, and then renames it.
+            used.update(name for one in mapped for name in (one.path[len(prefix) :], inodes.get(one.inode, "")))
+    return frozenset(path.partition("/")[0] for path in used).intersection(names)
+
+
+def _own_processes() -> set[int]:
+    return {os.getpid(), *descendants(os.getpid())}
+
+
+def _open_paths(pid: int) -> Iterator[str]:
+    # The process may have ended, or belong to another user.
+    with contextlib.suppress(OSError):
+        yield os.readlink(f"/proc/{pid}/cwd")
+    with contextlib.suppress(OSError):
+        for descriptor in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                yield os.readlink(f"/proc/{pid}/fd/{descriptor}")

@@ -1,48 +1,105 @@
-"""Read resident memory, its peak, and mapped address space."""
+"""Read resident memory, its peak, mapped address space, and the mappings of a process; load the C library."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import os
+import re
 from array import array
-from typing import Any, Final
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.libc import load_libc
-from pytest_leakcheck.probes.mappings import parse_mappings
 from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
+
+
+@cache
+def load_libc() -> ctypes.CDLL:
+    """Return the C library of this process; its functions set `ctypes.get_errno`.
+
+    It is loaded once: each load leaves a reference cycle, which was once reported as the leak of a test.
+    """
+    return ctypes.CDLL(None, use_errno=True)
+
+
+_LINE: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+) *(.*)$", re.MULTILINE)
+
+
+class MemoryMapping(NamedTuple):
+    """One mapping, from address `start` up to `end`.
+
+    `rights` are letters as in ``rw-p``; `inode` is 0 without a file. `path` may also be a label such as ``[heap]``.
+    """
+
+    start: int
+    end: int
+    rights: bytes
+    inode: int
+    path: str
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether it is memory without a file, and not a special one such as the heap or the stack."""
+        return not self.inode and (not self.path or self.path.startswith("[anon"))
+
+
+def read_mappings(process: str = "self", containing: bytes = b"") -> Iterator[MemoryMapping]:
+    """Yield the mappings in order of address; none if they cannot be read, or do not contain a text."""
+    try:
+        with open(f"/proc/{process}/maps", "rb") as file:
+            maps = file.read()
+    except OSError:
+        return
+    # Hardly any process maps a file of a given folder, and some have thousands of mappings.
+    if containing in maps:
+        yield from parse_mappings(maps)
+
+
+def parse_mappings(maps: bytes) -> Iterator[MemoryMapping]:
+    """Yield the mappings that a text of the form of ``/proc/PID/maps`` lists."""
+    for match in _LINE.finditer(maps):
+        start, end, rights, inode, path = match.groups()
+        yield MemoryMapping(int(start, 16), int(end, 16), rights, int(inode), os.fsdecode(path) if path else "")
+
 
 # This value, written to /proc/self/clear_refs, resets the peak to the memory that is resident now (man 5 proc).
 _RESET_PEAK: Final = b"5"
 PAGE: Final = mmap.PAGESIZE
 
 
-class _Status:
+class _Reader:
+    """Base class for an instrument that keeps files of /proc open."""
+
+    def __init__(self) -> None:
+        self._files: list[OwnFile] = []
+
+    def _keep(self, file: OwnFile) -> OwnFile:
+        self._files.append(file)
+        return file
+
+    def close(self) -> None:
+        while self._files:
+            self._files.pop().close()
+
+
+class _Status(_Reader):
     """The fields of /proc/self/status, and `malloc_trim` of the C library."""
 
     resource = "rss"
 
-    def __init__(self) -> None:
-        self._status: OwnFile | None = None
-        self._trim: Any = None
-
     def open(self) -> None:
         try:
-            self._status = open_own("/proc/self/status")
+            self._status = self._keep(open_own("/proc/self/status"))
         except (OSError, ImportError):
             raise Unavailable("resident memory is read from /proc/self/status, which exists only on Linux") from None
-        self._trim = getattr(load_libc(), "malloc_trim", None)
+        self._trim: Any = getattr(load_libc(), "malloc_trim", None)
 
     def trim(self) -> None:
         """Return the allocator's free memory to the system; growth that reuses it would stay invisible."""
         if self._trim is not None:
             self._trim(0)
-
-    def close(self) -> None:
-        if self._status is not None:
-            self._status.close()
-            self._status = None
 
 
 class Rss(_Status):
@@ -62,7 +119,6 @@ class Rss(_Status):
     def read(self) -> int:
         if self.named:
             self.trim()
-        assert self._status is not None
         text = self._status.read(4096)
         return _field(text, b"RssAnon:") + _field(text, b"RssShmem:")
 
@@ -76,16 +132,12 @@ class PeakRss(_Status):
     constant part.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._statm: OwnFile | None = None
-        self._clear: OwnFile | None = None
-
     def open(self) -> None:
         super().open()
         try:
-            self._statm = open_own("/proc/self/statm")
-            self._clear = OwnFile(lambda: os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC))
+            self._statm = self._keep(open_own("/proc/self/statm"))
+            clear = OwnFile(lambda: os.open("/proc/self/clear_refs", os.O_WRONLY | os.O_CLOEXEC))
+            self._clear = self._keep(clear)
             os.write(self._clear.number, _RESET_PEAK)
         except OSError as error:
             self.close()
@@ -95,7 +147,6 @@ class PeakRss(_Status):
 
     def reset(self) -> int:
         """Reset the peak to the memory that is resident now, and return that amount."""
-        assert self._clear is not None
         self._clear.status()
         os.write(self._clear.number, _RESET_PEAK)
         return self._read_field(b"VmRSS:")
@@ -104,18 +155,9 @@ class PeakRss(_Status):
         return self._read_field(b"VmHWM:")
 
     def now(self) -> int:
-        assert self._statm is not None
         return int(self._statm.read(64).split(None, 2)[1]) * PAGE
 
-    def close(self) -> None:
-        super().close()
-        for file in (self._clear, self._statm):
-            if file is not None:
-                file.close()
-        self._clear = self._statm = None
-
     def _read_field(self, name: bytes) -> int:
-        assert self._status is not None
         return _field(self._status.read(4096), name)
 
 
@@ -154,7 +196,7 @@ _MAX_ENDED_STACKS: Final = 64
 _MAX_READINGS: Final = 4
 
 
-class Mapped:
+class Mapped(_Reader):
     """``mmap``: bytes of mapped address space, without reserved memory and without the stacks of threads.
 
     Reserved memory may not be accessed, such as the unused part of an arena: `malloc` has up to 8 arenas of 64 MiB per
@@ -168,19 +210,16 @@ class Mapped:
     resource = "mmap"
 
     def __init__(self) -> None:
-        self._statm: OwnFile | None = None
-        self._maps: OwnFile | None = None
-        self._tasks: OwnFile | None = None
+        super().__init__()
         # At the last reading of the mappings: the address space, the number of threads, and what does not count. In an
         # array, because new ints would be blocks that the harness allocates.
         self._last = array("q", (0, 0, 0))
-        self._stack_size = 0
 
     def open(self) -> None:
         try:
-            self._statm = open_own("/proc/self/statm")
-            self._maps = open_own("/proc/self/maps")
-            self._tasks = open_own("/proc/self/task")
+            self._statm = self._keep(open_own("/proc/self/statm"))
+            self._maps = self._keep(open_own("/proc/self/maps"))
+            self._tasks = self._keep(open_own("/proc/self/task"))
         except (OSError, ImportError):
             self.close()
             raise Unavailable("mapped bytes are read from /proc/self/statm, which exists only on Linux") from None
@@ -188,8 +227,6 @@ class Mapped:
 
     def read(self) -> int:
         last, total = self._last, 0
-        assert self._statm is not None
-        assert self._tasks is not None
         # A thread that ends unmaps stacks after `join` has returned. The mappings are read again if that happened while
         # they were read, because the two numbers would belong to different moments.
         for _ in range(_MAX_READINGS):
@@ -202,15 +239,8 @@ class Mapped:
             last[2] = _sum_uncounted(self._read_maps(), threads - 1, self._stack_size)
         return total - last[2]
 
-    def close(self) -> None:
-        for file in (self._statm, self._maps, self._tasks):
-            if file is not None:
-                file.close()
-        self._statm = self._maps = self._tasks = None
-
     def _read_maps(self) -> bytes:
         chunks, at = [], 0
-        assert self._maps is not None
         while chunk := self._maps.read(_MAPS_CHUNK, at):
             chunks.append(chunk)
             at += len(chunk)

@@ -5,15 +5,62 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
-from pytest_leakcheck.probes.cgroups import groups_of
 from pytest_leakcheck.probes.memory import PAGE
 from pytest_leakcheck.probes.own_descriptors import raised_limit
 
 if sys.platform != "win32":
     # The function itself: a test may replace that of the module.
     from resource import RLIMIT_FSIZE, getrlimit
+
+PROC: Final = Path("/proc")
+MOUNT: Final = Path("/sys/fs/cgroup")
+# A limit of this many bytes or more means "no limit", which version 1 reports as the largest multiple of the page size
+# that fits into a signed 64-bit number.
+_UNLIMITED_BYTES: Final = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A cgroup with a memory limit in bytes, shared by all its processes.
+
+    ``usage`` is the file with the bytes in use; ``cache`` is the key in ``memory.stat`` of the reclaimable part.
+    """
+
+    folder: Path
+    limit: int
+    usage: Path
+    cache: str
+
+
+def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -> Iterator[Group]:
+    """Yield the cgroups of a process that have a memory limit, innermost first; none if they cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
+            _number, controllers, path = line.split(":", 2)
+            if not controllers:
+                yield from _limited_ancestors(mount, path, "memory.max", "memory.current", "inactive_file")
+            elif "memory" in controllers.split(","):
+                version_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+                yield from _limited_ancestors(mount / "memory", path, *version_1)
+
+
+def _limited_ancestors(top: Path, path: str, limit_name: str, usage: str, cache: str) -> Iterator[Group]:
+    # In a container the path may be the host's, which does not exist here. The files of the process's cgroup are then
+    # in `top`, the last folder of this loop.
+    here = top / path.lstrip("/")
+    for folder in (here, *here.parents):
+        if not folder.is_relative_to(top):
+            break
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((folder / limit_name).read_text(encoding="ascii"))
+            if limit < _UNLIMITED_BYTES:
+                yield Group(folder, limit, folder / usage, cache)
 
 
 def read_limits(machine_memory: int | None = None) -> dict[str, int]:

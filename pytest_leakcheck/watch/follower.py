@@ -19,11 +19,10 @@ import psutil
 
 from pytest_leakcheck.attribution.live_handles import describe_target
 from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, THREADS
-from pytest_leakcheck.probes.cgroups import MOUNT, PROC, groups_of
-from pytest_leakcheck.probes.command_lines import show_command
+from pytest_leakcheck.probes.accelerators import load_nvml, memory_of
 from pytest_leakcheck.probes.garbage_collector import open_targets
-from pytest_leakcheck.probes.gpu_driver import load_nvml, memory_of
-from pytest_leakcheck.probes.processes import descendants
+from pytest_leakcheck.probes.processes import descendants, show_command
+from pytest_leakcheck.probes.resource_limits import MOUNT, PROC, groups_of
 from pytest_leakcheck.watch.history import SCHEMA, History, Ledger, Row
 
 # Share of one core for what is expensive: the search for processes, limits, device memory, and descriptor targets.

@@ -30,8 +30,7 @@ from pytest_leakcheck.attribution.tracing.created_handles import Arrival
 from pytest_leakcheck.attribution.tracing.source_code import path_to
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.clock import monotonic
-from pytest_leakcheck.probes.command_lines import read_command_line
-from pytest_leakcheck.probes.processes import descendants
+from pytest_leakcheck.probes.processes import descendants, read_command_line
 
 # A function that has had this many events and has opened nothing is then traced without its lines.
 _MAX_EVENTS: Final = 10_000

@@ -21,10 +21,8 @@ from typing import Final, Literal
 import psutil
 
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.command_lines import read_command_line
-from pytest_leakcheck.probes.libc import load_libc
-from pytest_leakcheck.probes.memory import anonymous_of, peak_of
-from pytest_leakcheck.probes.processes import descendants
+from pytest_leakcheck.probes.memory import anonymous_of, load_libc, peak_of
+from pytest_leakcheck.probes.processes import descendants, read_command_line
 
 # Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use, and a fixed threshold
 # for mmap (bytes), which otherwise moves as blocks are freed.

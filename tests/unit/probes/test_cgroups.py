@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.probes.cgroups import groups_of
+from pytest_leakcheck.probes.resource_limits import groups_of
 
 MIB = 1 << 20
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.model.resources import Kind
-from pytest_leakcheck.probes.accelerators import find_accelerators
+from pytest_leakcheck.probes.accelerators import DriverCount, find_accelerators
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.device import Device, Vram
-from pytest_leakcheck.probes.gpu_driver import DriverCount
 
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.probes.folder_users import used_by_others, used_here
+from pytest_leakcheck.probes.folders import used_by_others, used_here
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 

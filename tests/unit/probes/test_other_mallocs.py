@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.native_heap import Heap, is_quiet, other_allocator
-from pytest_leakcheck.probes.other_mallocs import open_readings
+from pytest_leakcheck.probes.native_heap import Heap, is_quiet, open_readings, other_allocator
 
 KIB = 1024
 

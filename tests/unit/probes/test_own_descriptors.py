@@ -66,7 +66,7 @@ def test_probes_read_on_after_their_files_are_exchanged_or_closed() -> None:
     with closing(tree), closing(rss), closing(peak), closing(mapped):
         before = tree.own(), peak.reset(), mapped.read()
         own = [tree._fds, tree._tasks, rss._status, peak._status, peak._statm, mapped._statm, mapped._maps]
-        numbers = [file.number for file in own if file is not None]
+        numbers = [file.number for file in own]
         copies = [os.dup(number) for number in numbers]
         for number, copy in zip(numbers, reversed(copies), strict=True):
             os.dup2(copy, number)
@@ -77,6 +77,6 @@ def test_probes_read_on_after_their_files_are_exchanged_or_closed() -> None:
         assert mapped.read() >= before[2] // 2
         # Each of the seven files is open twice, except that in the middle, which was put over itself.
         assert tree.own()[0] == before[0][0] + len(numbers) - 1
-        for number in {*numbers} - {file.number for file in own if file is not None}:
+        for number in {*numbers} - {file.number for file in own}:
             os.close(number)
         assert tree.own() == before[0]

@@ -18,10 +18,9 @@ import psutil
 import pytest
 
 from pytest_leakcheck.probes.catalog import open_instruments
-from pytest_leakcheck.probes.library_counters import Tasks
 from pytest_leakcheck.probes.memory import PAGE, Mapped, Rss, _sum_uncounted
 from pytest_leakcheck.probes.native_heap import Heap, is_quiet
-from pytest_leakcheck.probes.python_objects import Blocks, Objects
+from pytest_leakcheck.probes.runtime_counters import Blocks, Objects, Tasks
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 MIB = 2**20
