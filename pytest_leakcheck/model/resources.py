@@ -14,7 +14,7 @@ from pytest_leakcheck.model.units import Unit
 # for work that was not done.
 Kind: TypeAlias = Literal["measured", "accounted", "simulated", "predicted"]
 # Units that can be identified one by one. Entries of a watched folder are segments or files; the others are attributes
-# of `live_handles.Identities`.
+# of `handles.Identities`.
 Handles: TypeAlias = Literal["", "fds", "threads", "children", "tasks", "segments", "files", "mappings"]
 # What one unit of the resource is; the search for the object that retains it depends on this.
 MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "anything"]

@@ -15,7 +15,7 @@ from itertools import compress, islice, zip_longest
 from math import inf
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.heap.retained_size import count_exclusive, retained
+from pytest_leakcheck.attribution.heap.cache_entries import count_exclusive, retained
 from pytest_leakcheck.attribution.object_inspection import LRU, LRU_ENTRY_TYPE, class_name, is_shared, size_of, walk
 from pytest_leakcheck.model.resources import OBJECTS, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen

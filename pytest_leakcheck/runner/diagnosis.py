@@ -23,20 +23,17 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Final
 
-from pytest_leakcheck.attribution import live_handles
-from pytest_leakcheck.attribution.call_paths import is_harness, is_own, plugin_files
-from pytest_leakcheck.attribution.handle_kinds import Things, pieces_of, things_of
+from pytest_leakcheck.attribution import handles
+from pytest_leakcheck.attribution.call_paths import function_at, is_harness, is_own, plugin_files, text_of
+from pytest_leakcheck.attribution.handles import Identities, Things, pieces_of, things_of
+from pytest_leakcheck.attribution.heap.cache_entries import find_eviction
 from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
-from pytest_leakcheck.attribution.heap.evictions import find_eviction
-from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
+from pytest_leakcheck.attribution.heap.reference_paths import is_ours
 from pytest_leakcheck.attribution.hints import hint_for
-from pytest_leakcheck.attribution.live_handles import Identities
 from pytest_leakcheck.attribution.object_inspection import container_kind, length
-from pytest_leakcheck.attribution.tracing.native_stacks import load_memray, trace_natively
-from pytest_leakcheck.attribution.tracing.source_code import function_at, text_of
 from pytest_leakcheck.attribution.tracing.thread_handover import is_wait
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     MAX_CACHED_BYTES,
@@ -47,7 +44,9 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     charge,
     find_line,
     follow,
+    load_memray,
     trace_allocations,
+    trace_natively,
 )
 from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import middle
@@ -95,9 +94,9 @@ class CauseSearch:
         if red.outcome == "unclosed" and red.traits.handles == "fds":
             # The collector has closed these descriptors already. Only the next iteration shows what they point to.
             sampler.instruments.watch.name_released(True)
-        self._start, self._at_red = start, live_handles.take_identities()
+        self._start, self._at_red = start, handles.take_identities()
         folder = sampler.instruments.folders.get(red.resource)
-        self._entries = live_handles.group(folder.kinds()) if folder is not None else ()
+        self._entries = handles.group(folder.kinds()) if folder is not None else ()
         self._sampler = sampler
         # Objects that may grow as well, but do not explain the verdict.
         self._innocent = run.innocent.innocent_owners()
@@ -432,7 +431,7 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
     # Libraries map memory too, so mappings are listed only if the verdict is about them.
     held = {
         name: kinds
-        for name, kinds in live_handles.survivors(start, now).items()
+        for name, kinds in handles.survivors(start, now).items()
         if name == red.resource or (not find_resource(name).is_memory and sampler.samples.state(name) == "growing")
     }
     if red.resource == RESIDENT and (grown := sampler.samples.grown_children()):
@@ -441,8 +440,8 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
             Held(now.children.get(pid, "ended"), 1, f"child {pid}, +{more[pid]}") for pid in grown
         )
     if sampler.instruments.watch.released_names:
-        held[red.resource] = live_handles.group_files(
-            map(live_handles.describe_target, sampler.instruments.watch.released_names.elements())
+        held[red.resource] = handles.group_files(
+            map(handles.describe_target, sampler.instruments.watch.released_names.elements())
         )
     return held
 

@@ -12,7 +12,7 @@ from math import inf
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
-from pytest_leakcheck.attribution.live_handles import Identities, new_handles, take_identities
+from pytest_leakcheck.attribution.handles import Identities, new_handles, take_identities
 from pytest_leakcheck.judge.growth import is_steady
 from pytest_leakcheck.judge.judge_series import Hint
 from pytest_leakcheck.model.finding import Verdict

@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_leakcheck.attribution.live_handles import group, survivors, take_identities
+from pytest_leakcheck.attribution.handles import group, survivors, take_identities
 from pytest_leakcheck.attribution.tracing.traced_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Final, TypeAlias
 
-from pytest_leakcheck.attribution.live_handles import live_children
+from pytest_leakcheck.attribution.handles import live_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude_finding import miscounted, not_counted, origin_unknown
 from pytest_leakcheck.judge.exhaustion import device_lost

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import psutil
 
-from pytest_leakcheck.attribution.live_handles import describe_target
+from pytest_leakcheck.attribution.handles import describe_target
 from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, THREADS
 from pytest_leakcheck.probes.accelerators import load_nvml, memory_of
 from pytest_leakcheck.probes.garbage_collector import open_targets

@@ -10,7 +10,7 @@ from itertools import islice
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.handle_kinds import handles_of, is_opaque_handle
+from pytest_leakcheck.attribution.handles import handles_of, is_opaque_handle
 from pytest_leakcheck.attribution.object_inspection import is_shared, size_of, walk
 
 # Objects of any kind are made of these types, so that the name of a cycle leaves them out.

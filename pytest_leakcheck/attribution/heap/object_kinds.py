@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.heap.gc_roots import is_ours
 from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Growing
+from pytest_leakcheck.attribution.heap.reference_paths import is_ours
 from pytest_leakcheck.attribution.object_inspection import (
     array_types,
     container_kind,

@@ -20,8 +20,7 @@ from math import inf
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.handle_kinds import stand_for
-from pytest_leakcheck.attribution.heap.gc_roots import find_paths, is_ours, is_runners
+from pytest_leakcheck.attribution.handles import stand_for
 from pytest_leakcheck.attribution.heap.growing_containers import (
     LEAST,
     MOST,
@@ -31,7 +30,15 @@ from pytest_leakcheck.attribution.heap.growing_containers import (
     fitting,
 )
 from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, accompanies, kind_of
-from pytest_leakcheck.attribution.heap.reference_text import UNNAMED, describe_holder, kept_by_interpreter, steps_of
+from pytest_leakcheck.attribution.heap.reference_paths import (
+    UNNAMED,
+    describe_holder,
+    find_paths,
+    is_ours,
+    is_runners,
+    kept_by_interpreter,
+    steps_of,
+)
 from pytest_leakcheck.attribution.object_inspection import (
     LRU_ENTRY_TYPE,
     amount,

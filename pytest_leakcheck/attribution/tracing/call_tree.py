@@ -13,21 +13,22 @@ from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
-from pytest_leakcheck.attribution.call_paths import is_own, read_path
+from pytest_leakcheck.attribution.call_paths import is_own, line_at, read_path
 from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.allocations import python_traced
-from pytest_leakcheck.attribution.tracing.source_code import line_at
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover
-from pytest_leakcheck.attribution.tracing.tracer import OWN, QUIET, Event, Handler, is_left_out
+from pytest_leakcheck.attribution.tracing.tracer import (
+    LEAST,
+    MOST,
+    OWN,
+    QUIET,
+    Event,
+    Handler,
+    is_by_chance,
+    is_left_out,
+)
 from pytest_leakcheck.model.culprit import Site
 
-# A call explains a growth if it retains between `LEAST` and `MOST` times that amount; the excess is released elsewhere.
-LEAST: Final = 0.9
-MOST: Final = 1.5
-# Beside a call of the same function that retains or releases more than this multiple of the growth,
-_LARGE_SIBLING_RATIO: Final = 0.5
-# another call explains the growth only if it differs from it by at most this share.
-_MAX_DEVIATION_RATIO: Final = 0.03
 # A call is the only one that gains if all others together gain at most this share of the growth.
 _MAX_OTHER_GAINS_RATIO: Final = 0.1
 # A call is the main one if it retains at least this share of the growth,
@@ -365,16 +366,6 @@ def _list_subtrees(nodes: Iterable[_Node]) -> Iterator[_Node]:
         node = left.pop()
         yield node
         left.extend(node.calls.values())
-
-
-def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
-    """Return whether a call or line may match a growth by chance, as others retain or release (negative) much.
-
-    It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere.
-    """
-    large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
-    rivals = any(LEAST * total <= amount <= MOST * total for amount in large)
-    return rivals or (bool(large) and abs(kept - total) > _MAX_DEVIATION_RATIO * total)
 
 
 def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, int] | None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
+from pytest_leakcheck.attribution.call_paths import path_to
 from pytest_leakcheck.attribution.object_inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.source_code import path_to
 from pytest_leakcheck.attribution.tracing.thread_handover import Handover, UntracedThreads
 from pytest_leakcheck.attribution.tracing.tracer import OWN, Event, Handler, is_left_out
 from pytest_leakcheck.model.culprit import Site
@@ -29,7 +29,7 @@ class Arrival:
 
     path: tuple[Site, ...]
     what: str
-    # Whether the last line created it. If not, its function did, there or earlier; `line_tracer` then finds the line.
+    # Whether the last line created it. If not, its function did, there or earlier; `LineTracer` then finds the line.
     exact: bool
     code: CodeType | None = None
     lasti: int = -1
@@ -45,7 +45,7 @@ class Arrivals(Generic[Key]):
     """
 
     def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
-        """Follow these handles; the functions are as in `handle_kinds.Things`."""
+        """Follow these handles; the functions are as in `handles.Things`."""
         self._count = count
         self._list_now = list_now
         self._known: dict[Key, str] = {}

@@ -14,9 +14,8 @@ from pathlib import PurePath
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.call_paths import is_standard
+from pytest_leakcheck.attribution.call_paths import is_standard, path_to
 from pytest_leakcheck.attribution.object_inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.source_code import path_to
 from pytest_leakcheck.attribution.tracing.tracer import Event
 from pytest_leakcheck.model.culprit import Site
 

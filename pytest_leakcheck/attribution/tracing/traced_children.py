@@ -24,10 +24,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
-from pytest_leakcheck.attribution.call_paths import is_harness, is_standard
-from pytest_leakcheck.attribution.live_handles import open_files, read_process_name
+from pytest_leakcheck.attribution.call_paths import is_harness, is_standard, path_to
+from pytest_leakcheck.attribution.handles import open_files, read_process_name
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival
-from pytest_leakcheck.attribution.tracing.source_code import path_to
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.clock import monotonic
 from pytest_leakcheck.probes.processes import descendants, read_command_line

@@ -6,18 +6,21 @@ Each round is a generator that yields before each of its iterations and returns 
 from __future__ import annotations
 
 import gc
+import sys
+import tempfile
 from array import array
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from math import ceil, inf
+from pathlib import Path
 from types import CodeType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pytest_leakcheck.attribution.call_paths import is_own, read_path
-from pytest_leakcheck.attribution.handle_kinds import Things
+from pytest_leakcheck.attribution.call_paths import call_at, is_own, read_path, with_functions
+from pytest_leakcheck.attribution.handles import Things
 from pytest_leakcheck.attribution.tracing.allocations import (
     MIN_WHOLE_RATIO,
     Allocations,
@@ -25,11 +28,10 @@ from pytest_leakcheck.attribution.tracing.allocations import (
     python_traced,
 )
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
-from pytest_leakcheck.attribution.tracing.call_tree import MOST as MOST_OF_GROWTH
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
-from pytest_leakcheck.attribution.tracing.source_code import call_at, with_functions
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
+from pytest_leakcheck.attribution.tracing.tracer import MOST as MOST_OF_GROWTH
 from pytest_leakcheck.attribution.tracing.tracer import Listener
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes import clock
@@ -432,3 +434,69 @@ def _open_tracer(listener: Listener, schedule: Schedule, longest: float = 0.0) -
         yield tracer
     finally:
         tracer.close()
+
+
+# Number of traced iterations. It is small because the stack of each allocation in them is unwound.
+_TRACED_ITERATIONS: Final = 4
+_MAX_FUNCTIONS_SHOWN: Final = 4
+# Function names of the interpreter begin with these. The native stack is read outwards up to the first of them.
+_INTERPRETER_PREFIXES: Final = ("_Py", "Py", "cfunction_", "method_vectorcall", "type_call", "slot_tp_", "vectorcall_")
+
+
+def load_memray() -> str:
+    """Import memray, and return why it cannot be used; empty if it can."""
+    if sys.getprofile() is not None:
+        return "a profiler is active"
+    try:
+        import memray  # noqa: F401 - an extra
+    except ImportError:
+        return "to trace allocations in C: pip install 'pytest-leakcheck[native]'"
+    return ""
+
+
+def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Made]:
+    """Find the native stack and the Python line that allocate retained bytes; otherwise return what is known, `made`."""
+    obstacle = load_memray()
+    if obstacle:
+        return Made(why=f"{made.why}; {obstacle}")
+    import memray
+
+    counted, found = 0, None
+    with tempfile.TemporaryDirectory(prefix="pytest-leakcheck-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder, "allocations.bin")
+        try:
+            with ExitStack() as tracking:
+                for n in schedule.iterations(rate, _TRACED_ITERATIONS):
+                    yield
+                    schedule.collect()
+                    counted += n > 0
+                    if n == 0:
+                        tracking.enter_context(memray.Tracker(file, native_traces=True))
+            if counted:
+                with memray.FileReader(file) as reader:
+                    found = find_most(reader.get_leaked_allocation_records(merge_threads=True), slope * counted)
+        except RuntimeError as error:
+            # Another tracker of memray is active.
+            return Made(why=f"{made.why}; memray: {error}")
+    return found or made
+
+
+def find_most(records: Iterable[Any], wanted: float) -> Made | None:
+    """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half.
+
+    The records are memray's; a frame in them is a function, a file and a line, the innermost first.
+    """
+    by_line: dict[tuple[str, int], list[tuple[int, Made]]] = {}
+    for one in records:
+        path = tuple(Site(file, line, function) for function, file, line in reversed(one.stack_trace()))
+        names = takewhile(
+            lambda name: not name.startswith(_INTERPRETER_PREFIXES), (f[0] for f in one.native_stack_trace())
+        )
+        functions = dict.fromkeys(name for name in names if not name.startswith("<"))
+        made = Made(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])
+        if read_path(path) is not None:
+            by_line.setdefault(made.line, []).append((one.size, made))
+    best = max(by_line.values(), key=lambda some: sum(size for size, _made in some), default=[])
+    if not best or sum(size for size, _made in best) < _MIN_RATIO * wanted:
+        return None
+    return max(best, key=lambda one: one[0])[1]

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import pytest
 
-from pytest_leakcheck.attribution.tracing.peak_composition import add_children
+from pytest_leakcheck.attribution.tracing.allocations import add_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan, effort_of
 from pytest_leakcheck.config.scaling_marker import Aim, read_sweep

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.attribution.live_handles import (
+from pytest_leakcheck.attribution.handles import (
     Identities,
     describe_fd,
     describe_target,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.attribution.live_handles import live_children
+from pytest_leakcheck.attribution.handles import live_children
 from pytest_leakcheck.probes.processes import mask_secrets
 from pytest_leakcheck.watch.follower import command_of
 

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_leakcheck.attribution.live_handles import live_children
+from pytest_leakcheck.attribution.handles import live_children
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.probes import resource_limits
 from pytest_leakcheck.probes.base import Unavailable

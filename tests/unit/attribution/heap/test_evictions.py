@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.heap.evictions import find_eviction
+from pytest_leakcheck.attribution.heap.cache_entries import find_eviction
 
 CLASSES = """
 from collections import OrderedDict

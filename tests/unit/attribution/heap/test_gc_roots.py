@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from pytest_leakcheck.attribution.heap.gc_roots import find_paths
+from pytest_leakcheck.attribution.heap.reference_paths import find_paths
 
 
 class Graph:

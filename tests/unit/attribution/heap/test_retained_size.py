@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_leakcheck.attribution.heap.retained_size import count_exclusive
+from pytest_leakcheck.attribution.heap.cache_entries import count_exclusive
 
 
 class Page:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.attribution.tracing.native_stacks import find_most, load_memray, trace_natively
-from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule
+from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule, find_most, load_memray, trace_natively
 from pytest_leakcheck.model.culprit import Site
 
 HERE = __file__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pytest_leakcheck.attribution.tracing.peak_composition import Composition
+from pytest_leakcheck.attribution.tracing.allocations import Composition
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ import pytest
 from _pytest.fixtures import call_fixture_func
 from _pytest.runner import pytest_runtest_call
 
-from pytest_leakcheck.attribution.tracing.source_code import text_of, with_functions
+from pytest_leakcheck.attribution.call_paths import text_of, with_functions
 from pytest_leakcheck.model.culprit import Site
 
 SOURCE = """\

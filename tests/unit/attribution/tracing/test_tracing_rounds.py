@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_leakcheck.attribution.handle_kinds import Things
+from pytest_leakcheck.attribution.handles import Things
 from pytest_leakcheck.attribution.tracing import tracing_rounds
 from pytest_leakcheck.attribution.tracing.tracing_rounds import Made, Schedule, charge, follow, trace_allocations
 from pytest_leakcheck.model.culprit import Site
