@@ -34,7 +34,7 @@ from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, sear
 from pytest_leakcheck.attribution.heap.reference_paths import is_ours
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.object_inspection import container_kind, length
-from pytest_leakcheck.attribution.tracing.thread_handover import is_wait
+from pytest_leakcheck.attribution.tracing.tracer import is_wait
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     MAX_CACHED_BYTES,
     MOST,

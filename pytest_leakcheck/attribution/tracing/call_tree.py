@@ -16,7 +16,6 @@ from typing import Any, Final, TypeAlias
 from pytest_leakcheck.attribution.call_paths import is_own, line_at, read_path
 from pytest_leakcheck.attribution.object_inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.allocations import python_traced
-from pytest_leakcheck.attribution.tracing.thread_handover import Handover
 from pytest_leakcheck.attribution.tracing.tracer import (
     LEAST,
     MOST,
@@ -24,6 +23,7 @@ from pytest_leakcheck.attribution.tracing.tracer import (
     QUIET,
     Event,
     Handler,
+    Handover,
     is_by_chance,
     is_left_out,
 )

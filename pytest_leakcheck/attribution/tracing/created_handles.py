@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
-from pytest_leakcheck.attribution.call_paths import path_to
+from pytest_leakcheck.attribution.call_paths import is_standard, path_to
 from pytest_leakcheck.attribution.object_inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.thread_handover import Handover, UntracedThreads
-from pytest_leakcheck.attribution.tracing.tracer import OWN, Event, Handler, is_left_out
+from pytest_leakcheck.attribution.tracing.tracer import HARMLESS_FUNCTIONS, OWN, Event, Handler, Handover, is_left_out
 from pytest_leakcheck.model.culprit import Site
 
 Key = TypeVar("Key", bound=Hashable)
@@ -147,3 +147,112 @@ def _path_above_dispatch_mode(path: tuple[Site, ...]) -> tuple[Site, ...] | None
     if at is None:
         return None
     return (*path[: at - 1], replace(path[at - 1], call="")) if at else ()
+
+
+# Functions of the standard library that hand work to a thread that already runs.
+# Their callers are among them, because a tracer that leaves deep frames out reports only these.
+_HANDING_FUNCTIONS: Final = frozenset(
+    {
+        "_map_async",
+        "apply",
+        "apply_async",
+        "call_soon_threadsafe",
+        "imap",
+        "imap_unordered",
+        "map",
+        "map_async",
+        "put",
+        "run_coroutine_threadsafe",
+        "run_in_executor",
+        "starmap",
+        "starmap_async",
+        "submit",
+    }
+)
+# The code of a frame of the program, and its line.
+_Line = tuple[CodeType, int]
+_WAIT: Final = threading.Condition.wait.__code__
+# Functions of the standard library that wait in `_WAIT`, and are reported in its place if deep frames are left out.
+_WAITING_FUNCTIONS: Final = frozenset({"exception", "get", "join", "result", "wait"})
+
+
+class UntracedThreads:
+    """Record of the lines that hand work to threads that are not traced.
+
+    Before Python 3.12, these are the threads that started before the tracer: what they create is attributed to the line
+    that handed the work to them.
+    """
+
+    def __init__(self) -> None:
+        own = threading.get_ident()
+        # From Python 3.12 on, all threads are traced.
+        before = set() if sys.version_info >= (3, 12) else {one.ident for one in threading.enumerate()}
+        self._threads = before - {own}
+        self._handed: dict[_Line, tuple[Site, ...]] = {}
+        # Those whose work may not have ended: nothing was waited for since.
+        self._pending: set[_Line] = set()
+
+    def begin(self) -> None:
+        self._handed.clear()
+        self._pending.clear()
+        self._threads &= {one.ident for one in threading.enumerate()}
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of this iteration, as ``file:line``."""
+        return [f"{PurePath(code.co_filename).name}:{line}" for code, line in self._handed]
+
+    def note(self, event: Event, frame: FrameType, called: Any) -> None:
+        if not self._threads:
+            return
+        if self.has_waited(event, frame, called):
+            if len(self._pending) == 1:
+                # Of several, it is not known which has been waited for.
+                self._pending.clear()
+        elif event == "call" and frame.f_back is not None:
+            self._note_call(frame.f_code, frame.f_back)
+        elif event == "c_call" and type(called) is CodeType:
+            self._note_call(called, frame)
+
+    def _note_call(self, code: CodeType, caller: FrameType) -> None:
+        if code.co_name not in _HANDING_FUNCTIONS or not is_standard(code.co_filename):
+            return
+        # Of the calls that lead there, only the program's own: what the others do has created nothing.
+        while is_standard(caller.f_code.co_filename) and caller.f_back is not None:
+            code, caller = caller.f_code, caller.f_back
+        line = (caller.f_code, caller.f_lineno or 0)
+        self._handed[line] = path_to(caller, f"{code.co_qualname}()")
+        self._pending.add(line)
+
+    def has_waited(self, event: Event, frame: FrameType, called: Any) -> bool:
+        """Return whether a thread has waited for another one, which has probably ended its work."""
+        return bool(self._handed) and (
+            (event == "return" and frame.f_code is _WAIT) or (event == "c_return" and _is_waiting(called))
+        )
+
+    def path_of(self, event: Event, frame: FrameType, called: Any) -> tuple[Site, ...] | None:
+        """Return the call path at which an untraced thread caused a change; empty if it is unknown.
+
+        None if the thread that sees the change has caused it.
+        """
+        returned = name_of_called(called) if event == "c_return" else ""
+        if not self._handed or (returned and not _is_waiting(called) and returned not in HARMLESS_FUNCTIONS):
+            return None
+        line = _line_of_program(frame)
+        if line in self._handed:
+            return self._handed[line]
+        # What only waits, the beginning of a thread and what comes after the last event has caused nothing.
+        idle = returned or line is None or event == "end" or self.has_waited(event, frame, called)
+        lines = self._pending if len(self._pending) == 1 else self._handed
+        return self._handed[next(iter(lines))] if idle and len(lines) == 1 else ()
+
+
+def _is_waiting(called: Any) -> bool:
+    return type(called) is CodeType and called.co_name in _WAITING_FUNCTIONS and is_standard(called.co_filename)
+
+
+def _line_of_program(frame: FrameType | None) -> _Line | None:
+    """Return the line that runs in the innermost frame outside of the standard library; None if there is none."""
+    while frame is not None and is_standard(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code, frame.f_lineno or 0)

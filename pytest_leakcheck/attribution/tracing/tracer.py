@@ -11,12 +11,13 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, Literal, Protocol
 
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard
+from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.clock import monotonic, process_time
 
 # "begin" and "end" come once per iteration, with the innermost frame outside of this package. "cut" comes in place of
@@ -167,18 +168,41 @@ class Throttle:
         return True
 
 
-class CallTracer(ABC):
-    """Tracer of calls and returns; `interrupted` is why tracing ended early, empty if it did not.
+class _Tracer(ABC):
+    """Base class of tracers; `interrupted` is why tracing ended early, empty if it did not.
 
     Call `arm` just before each iteration, `disarm` right after it, and `close` at the end, all in one thread.
     """
 
-    def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+    def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:
         self.interrupted = ""
         self.throttle = Throttle(plain_seconds, longest)
+        self._armed = False
+
+    @abstractmethod
+    def disarm(self) -> None:
+        """Stop reporting events, and restore what the backend replaced."""
+
+    @abstractmethod
+    def _remove(self) -> str:
+        """Stop reporting, and return why some events may have been missed; empty if none were."""
+
+    def close(self) -> None:
+        self.disarm()
+
+    def interrupt(self, why: str) -> None:
+        """Report nothing more, in this iteration and in later ones."""
+        self.interrupted = self.interrupted or why
+        self.throttle.stop()
+
+
+class CallTracer(_Tracer):
+    """Tracer of calls and returns."""
+
+    def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+        super().__init__(plain_seconds, longest)
         self.listener = listener
         self._handler: Handler | None = None
-        self._armed = False
 
     @abstractmethod
     def _prepare(self, handler: Handler) -> None:
@@ -186,10 +210,6 @@ class CallTracer(ABC):
 
     @abstractmethod
     def _install(self) -> None: ...
-
-    @abstractmethod
-    def _remove(self) -> str:
-        """Stop reporting, and return why some events may have been missed; empty if none were."""
 
     @property
     def coarse(self) -> bool:
@@ -210,7 +230,6 @@ class CallTracer(ABC):
         self._install()
 
     def disarm(self) -> None:
-        """Stop reporting events, and restore what the backend replaced."""
         if not self._armed:
             return
         self._armed = False
@@ -219,9 +238,6 @@ class CallTracer(ABC):
         self.interrupted = self.interrupted or why
         assert self._handler is not None
         self._call_handler(self._handler, "cut" if self.throttle.cut else "end", outer_frame(sys._getframe(1)), None)
-
-    def close(self) -> None:
-        self.disarm()
 
     def enter(self, thread: TracedThread, frame: FrameType) -> None:
         """Report that a frame is entered or resumed, unless it is too deep."""
@@ -275,11 +291,6 @@ class CallTracer(ABC):
                 raise
             self.interrupt(f"the listener failed: {type(error).__name__}: {error}")
 
-    def interrupt(self, why: str) -> None:
-        """Report nothing more, in this iteration and in later ones."""
-        self.interrupted = self.interrupted or why
-        self.throttle.stop()
-
 
 def _is_called_by_runner(frame: FrameType) -> bool:
     """Return whether the test runner called this standard library function, with no code of the test in between."""
@@ -315,6 +326,86 @@ def is_of_the_program(error: BaseException) -> bool:
     return False
 
 
+# C functions that only wait for another thread or wake one. They create nothing.
+HARMLESS_FUNCTIONS: Final = frozenset(
+    {
+        "RLock.__enter__",
+        "RLock.__exit__",
+        "RLock.acquire",
+        "RLock.release",
+        "SimpleQueue.get",
+        "SimpleQueue.put",
+        "_ThreadHandle.join",
+        "epoll.poll",
+        "lock.__enter__",
+        "lock.__exit__",
+        "lock.acquire",
+        "lock.release",
+        "poll",
+        "poll.poll",
+        "select",
+        "sleep",
+        # The signal with which a thread wakes an event loop.
+        "socket.send",
+    }
+)
+# C functions that create a thread, which is the first to see that it was added, and nothing else.
+_THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"})
+
+
+class Handover:
+    """Record of the threads, by number, that run a C function and may have caused a change that another one sees.
+
+    A C function that releases the GIL (``os.open``) has done its work some time before its own thread runs again; until
+    then, another thread may see the change.
+    """
+
+    def __init__(self) -> None:
+        self._threads = 0
+        self._inside: set[int] = set()
+        self._suspects: set[int] = set()
+
+    @property
+    def many(self) -> bool:
+        """Whether several threads were seen; until then the other methods are not needed."""
+        return self._threads > 1
+
+    def new_thread(self) -> int:
+        self._threads += 1
+        return self._threads
+
+    def note(self, thread: int, calls: str) -> None:
+        """Record that a thread has reached an event; `calls` is the C function that it is about to call, or empty."""
+        self._suspects.discard(thread)
+        if calls and calls not in HARMLESS_FUNCTIONS:
+            self._inside.add(thread)
+        else:
+            self._inside.discard(thread)
+
+    def hold(self, thread: int) -> None:
+        """Attribute a change that a thread saw to the first of the others that returns from its C function."""
+        self._suspects |= self._inside - {thread}
+
+    def is_suspect(self, thread: int) -> bool:
+        """Return whether this thread may have caused the changes that other threads saw."""
+        return thread in self._suspects
+
+    def is_anothers(self, thread: int, returned: str) -> bool:
+        """Return whether another thread more likely caused a change than the C function that returned in this one."""
+        if returned and returned not in HARMLESS_FUNCTIONS and returned not in _THREAD_STARTERS:
+            return False
+        return any(other != thread for other in self._inside)
+
+    def begin(self) -> None:
+        self._inside.clear()
+        self._suspects.clear()
+
+
+def is_wait(path: Sequence[Site]) -> bool:
+    """Return whether a call path ends in a function that only waits, so that another thread caused what is seen."""
+    return bool(path) and path[-1].call.removesuffix("()") in HARMLESS_FUNCTIONS
+
+
 # A call or a line explains a growth if it retains between `LEAST` and `MOST` times that amount; the excess is released elsewhere.
 LEAST: Final = 0.9
 MOST: Final = 1.5
@@ -340,8 +431,8 @@ def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
     return rivals or (bool(large) and abs(kept - total) > _MAX_DEVIATION_RATIO * total)
 
 
-class LineTracer(ABC):
-    """Tracer of the lines of one function, to be used as a `CallTracer`.
+class LineTracer(_Tracer):
+    """Tracer of the lines of one function.
 
     This is the second round, for a growth that the first traced to a function but to no call in it: operators (``a @ b``),
     attributes and ``with`` make no call events, nor do `ctypes` functions before Python 3.12.
@@ -350,9 +441,8 @@ class LineTracer(ABC):
     """
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
+        super().__init__(plain_seconds)
         self._code = code
-        self.interrupted = ""
-        self.throttle = Throttle(plain_seconds)
         self._read = read
         self._first = code.co_firstlineno
         last = max((line for _start, _end, line in code.co_lines() if line), default=self._first)
@@ -360,15 +450,10 @@ class LineTracer(ABC):
         self._kept = array("q", bytes(8 * (max(last, self._first) - self._first + 1)))
         self._last = 0
         self._stacks = threading.local()
-        self._armed = False
 
     @abstractmethod
     def _install(self, running: list[FrameType]) -> None:
         """Begin to report lines; frames of the function that run already are given innermost first."""
-
-    @abstractmethod
-    def _remove(self) -> str:
-        """Stop reporting, and return why some events may have been missed; empty if none were."""
 
     def arm(self) -> None:
         if self.interrupted or self._armed:
@@ -396,9 +481,6 @@ class LineTracer(ABC):
             self.step("leave")
         self.throttle.stop()
         self.interrupted = self._remove() or self.interrupted
-
-    def close(self) -> None:
-        self.disarm()
 
     def forget(self) -> None:
         """Reset all sums; for use after the first iteration, which fills caches."""
@@ -436,8 +518,7 @@ class LineTracer(ABC):
         except BaseException as error:
             if is_of_the_program(error):
                 raise
-            self.interrupted = f"reading the counter failed: {type(error).__name__}: {error}"
-            self.throttle.stop()
+            self.interrupt(f"reading the counter failed: {type(error).__name__}: {error}")
             return
         self.throttle.spend(0, began)
 
