@@ -33,11 +33,11 @@ from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, acco
 from pytest_leakcheck.attribution.heap.reference_paths import (
     UNNAMED,
     describe_holder,
+    describe_owner,
     find_paths,
     is_ours,
     is_runners,
     kept_by_interpreter,
-    steps_of,
 )
 from pytest_leakcheck.attribution.object_inspection import (
     LRU_ENTRY_TYPE,
@@ -335,7 +335,7 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     fit = (tuple(one for one in fit if not _newest_follows(one, 0, within)) or fit)[:_MAX_OWNERS]
     paths = find_paths([one.holder for one in fit], skipped)
     found = [
-        (_describe_owner(one, path, sought.iterations), one.holder, is_runners(path))
+        (_describe_growing(one, path, sought.iterations), one.holder, is_runners(path))
         for one, path in zip(fit, paths, strict=True)
         if path
     ]
@@ -381,7 +381,6 @@ def _find_owners_of_survivors(
     lasting = _select_largest([hold for hold in largest if path_to[id(hold)]], count)
     for hold in lasting:
         path = path_to[id(hold)]
-        steps, name = steps_of((*path, hold.entry), hold.holder)
         some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
         container = search.growing.get(id(hold.holder))
         gained = container.gained / iterations if container else 0.0
@@ -390,7 +389,7 @@ def _find_owners_of_survivors(
         if container and not (type(entries[0]) is type(survivors[0]) or accompanies(entries[0])):
             # The entries contain the survivors, such as errors with tracebacks.
             text = describe_many(entries, container.gained)
-        owner = Owner(name, describe_holder(path[0]), steps, text, gained)
+        owner = describe_owner((*path, hold.entry), hold.holder, text, gained)
         found.append((owner, hold.holder, is_runners(path)))
     if not found:
         what = describe_holder(largest[0].holder)
@@ -418,8 +417,7 @@ def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
     (path,) = find_paths(heads[-1:], {*search.skipped, id(heads)})
     if path:
-        steps, name = steps_of(path, path[-2]) if len(path) > 1 else ((), describe_holder(path[0]))
-        return Holders((Owner(name, describe_holder(path[0]), steps, type_name(heads[-1]), 0.0),))
+        return Holders((describe_owner(path, path[-2:][0], type_name(heads[-1])),))
     # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
     if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)):
         plural = "reference is" if lost == 1 else "references are"
@@ -457,7 +455,7 @@ def references_outside(survivors: Sequence[object]) -> int:
     return missing
 
 
-def _describe_owner(one: Growing, path: Sequence[object], iterations: int) -> Owner:
+def _describe_growing(one: Growing, path: Sequence[object], iterations: int) -> Owner:
     if one.is_value:
         entry = one.value
         holds = f"one {type_name(entry)} of {amount(entry):,} B that grows"
@@ -467,8 +465,7 @@ def _describe_owner(one: Growing, path: Sequence[object], iterations: int) -> Ow
         holds = describe_many(entries, one.gained)
         if type_name(entry) == LRU_ENTRY_TYPE:
             holds = f"{one.gained} results"
-    steps, name = steps_of((*path, entry), one.holder)
-    return Owner(name, describe_holder(path[0]), steps, holds, one.gained / iterations)
+    return describe_owner((*path, entry), one.holder, holds, one.gained / iterations)
 
 
 def _newest_payloads(one: Growing) -> list[object]:

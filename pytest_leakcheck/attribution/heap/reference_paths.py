@@ -8,20 +8,11 @@ import logging
 import signal
 import sys
 import threading
+import types
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
-from types import (
-    AsyncGeneratorType,
-    CellType,
-    CoroutineType,
-    FrameType,
-    FunctionType,
-    GeneratorType,
-    MethodType,
-    ModuleType,
-)
 from typing import Any, Final, TypeGuard, cast
 
 from pytest_leakcheck.attribution.call_paths import is_of_plugin
@@ -37,7 +28,7 @@ from pytest_leakcheck.attribution.object_inspection import (
     slots,
     type_name,
 )
-from pytest_leakcheck.model.culprit import Step
+from pytest_leakcheck.model.culprit import Owner, Step
 
 # The most levels of referrers, and per level the most objects whose referrers are searched, and of these referrers.
 _MAX_LEVELS: Final = 14
@@ -98,7 +89,7 @@ def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple
     return tuple(search.path() if search.rank <= _RANK_TEST_RUNNER else () for search in searches)
 
 
-def _search_next_level(searches: list[_Search], skipped: set[int], running: dict[int, FrameType]) -> None:
+def _search_next_level(searches: list[_Search], skipped: set[int], running: dict[int, types.FrameType]) -> None:
     """Search the referrers of the current level, for all searches at once."""
     frontiers = [list(islice(_alternate_kinds(search.frontier), _MAX_OBJECTS_PER_LEVEL)) for search in searches]
     wanted = {id(one): one for frontier in frontiers for one in frontier}
@@ -110,7 +101,7 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
     for referrer in gc.get_referrers(*wanted.values())[:_MAX_REFERRERS]:
         if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
             continue
-        if type(referrer) is ModuleType:
+        if type(referrer) is types.ModuleType:
             # The dict of a module is a root already, and reading its other referents is dangerous (see `owner_search`).
             continue
         rank = _root_rank(referrer, running)
@@ -133,7 +124,7 @@ def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
         yield from (one for one in level if one is not None)
 
 
-def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
+def _root_rank(one: object, running: dict[int, types.FrameType]) -> int | None:
     """Return the rank of an object as a root; None where it is not a root."""
     if module := module_name(one) or (is_class(one) and (module_of_type(one) or "builtins")):
         return _RANK_TEST_RUNNER if _is_runner(module) else _RANK_LASTING
@@ -151,7 +142,9 @@ def _root_rank(one: object, running: dict[int, FrameType]) -> int | None:
 def is_runners(path: Sequence[object]) -> bool:
     """Return whether a path leads through the test runner; the test has only an indirect effect on what that holds."""
     root = path[0]
-    if _root_rank(root, {}) == _RANK_TEST_RUNNER or (type(root) is FrameType and _is_runner(_module_of_frame(root))):
+    if _root_rank(root, {}) == _RANK_TEST_RUNNER or (
+        type(root) is types.FrameType and _is_runner(_module_of_frame(root))
+    ):
         return True
     return any(_is_runner(module_of_type(type(one))) and not is_fixture(one) for one in path)
 
@@ -162,11 +155,11 @@ def _is_runner(module: str) -> bool:
 
 def is_ours(one: object) -> bool:
     """Return whether an object belongs to this package: an instance, a module, a class, a function, its cache, a frame."""
-    if type(one) is FrameType:
+    if type(one) is types.FrameType:
         module = _module_of_frame(one)
     elif is_class(one):
         module = module_of_type(one)
-    elif type(one) in (FunctionType, LRU):
+    elif type(one) in (types.FunctionType, LRU):
         # A plain function and its cache run no code for this.
         module = str(one.__module__)
     else:
@@ -174,7 +167,7 @@ def is_ours(one: object) -> bool:
     return module.partition(".")[0] == _OWN_PACKAGE
 
 
-def _search_frames(search: _Search, frames: Collection[FrameType], skipped: set[int]) -> None:
+def _search_frames(search: _Search, frames: Collection[types.FrameType], skipped: set[int]) -> None:
     """Search the locals of running frames: the collector does not report them."""
     # The locals of a module's frame are the globals of that module, which are a root already.
     functions = [one for one in frames if one.f_code.co_name != "<module>" and id(one) not in skipped]
@@ -188,52 +181,57 @@ def _search_frames(search: _Search, frames: Collection[FrameType], skipped: set[
             search.meet(frame, rank)
 
 
-def _module_of_frame(frame: FrameType) -> str:
+def _module_of_frame(frame: types.FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
 
 
 _OF_PLUGIN: Final = ", of an installed pytest plugin"
 UNNAMED: Final = "(internal)"
 # What suspends a function, and the prefix of its attributes.
-_SUSPENDED: Final = ((GeneratorType, "gi"), (CoroutineType, "cr"), (AsyncGeneratorType, "ag"))
+_SUSPENDED: Final = (
+    (types.GeneratorType, "gi"),
+    (types.CoroutineType, "cr"),
+    (types.AsyncGeneratorType, "ag"),
+)
 
 
-def steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
-    """Describe a path from a root, with the step of the suspect marked, and derive a name to search the source for."""
+def describe_owner(path: Sequence[object], suspect: object, holds: str, gained: float = 0.0) -> Owner:
+    """Describe a path from a root to what is retained; the step of the suspect is marked."""
+    steps, name = _steps_of(path, suspect)
+    return Owner(name or describe_holder(path[0]), describe_holder(path[0]), steps, holds, gained)
+
+
+def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
+    """Describe each step of a path, and derive a name to search the source for."""
     steps: list[Step] = []
     name, at = "", 0
     while at < len(path) - 1:
+        holder = path[at]
         via, taken = _describe_reference(path, at)
-        passed = path[at : at + taken]
-        is_suspect = any(one is suspect for one in passed)
-        name = _identify(path[at])[1] or name
+        is_suspect = any(one is suspect for one in path[at : at + taken])
+        name = _identify(holder)[1] or name
         # An entry of the growing container is one of many and does not belong in the name; an attribute does, which is
         # a key of the dict of an object or a module.
-        is_namespace = passed[0] is not suspect or (type(suspect) is dict and module_name(suspect) != "")
+        is_namespace = holder is not suspect or (type(suspect) is dict and module_name(suspect) != "")
         is_entry = is_suspect and container_kind(suspect) is not None and not is_namespace
-        if not (is_entry or type(path[at]) is LRU or is_fixture(path[at])):
-            name += _format_for_name(via, path[at], first=not steps)
-        steps.append(Step(describe_holder(path[at]), via, is_suspect))
+        if not (is_entry or type(holder) is LRU or is_fixture(holder)):
+            if not steps and (type(holder) is dict or issubclass(type(holder), types.ModuleType)):
+                name += f".{via}"
+            else:
+                name += via if via.startswith((".", "[")) else f" {via}"
+        steps.append(Step(describe_holder(holder), via, is_suspect))
         at += taken
     return tuple(steps), name
 
 
-def _format_for_name(via: str, holder: object, *, first: bool) -> str:
-    if first and (type(holder) is dict or issubclass(type(holder), ModuleType)):
-        return f".{via}"
-    return via if via.startswith((".", "[")) else f" {via}"
-
-
 def module_name(one: object) -> str:
     """Return the name of a module, given the module or the dict of its globals; empty for other objects."""
-    if issubclass(type(one), ModuleType):
+    if issubclass(type(one), types.ModuleType):
         one = instance_dict(one)
-    if type(one) is not dict:
+    if type(one) is not dict or "__spec__" not in one:
         return ""
     name = one.get("__name__")
-    if type(name) is not str or "__spec__" not in one:
-        return ""
-    return name
+    return name if type(name) is str else ""
 
 
 def describe_holder(one: object) -> str:
@@ -248,13 +246,13 @@ def _identify(one: Any) -> tuple[str, str]:
         return f"module {module}{_OF_PLUGIN if is_of_plugin(module) else ''}", module
     if is_class(one):
         return f"class {class_name(one)}", class_name(one)
-    if kind is FunctionType:
-        text = kept_by_interpreter(one)
+    text = kept_by_interpreter(one)
+    if kind is types.FunctionType:
         return text or f"function {one.__qualname__}", text
     if issubclass(kind, logging.Logger):
         name = (instance_dict(one) or {}).get("name")
         return "", f"logging.getLogger({show_key(name)})" if type(name) is str else ""
-    text = kept_by_interpreter(one) or _name_instance(one)
+    text = text or _name_instance(one)
     if not text and is_plugin_object(one):
         return describe(one) + _OF_PLUGIN, f"{module_of_type(kind)}.{type_name(one)}"
     return text, text
@@ -262,33 +260,28 @@ def _identify(one: Any) -> tuple[str, str]:
 
 def _name_instance(one: Any) -> str:
     """Name a thread, a fixture, an ``lru_cache``, a frame or a suspended function; empty for other objects."""
-    kind, attributes, text = type(one), instance_dict(one) or {}, ""
+    kind, attributes = type(one), instance_dict(one) or {}
     if issubclass(kind, threading.Thread):
         name = attributes.get("_name")
-        text = f"thread {show_key(name)}" if type(name) is str else "thread"
-    elif is_fixture(one):
-        text = f"fixture {attributes.get('argname')}"
-    elif kind is LRU:
+        return f"thread {show_key(name)}" if type(name) is str else "thread"
+    if is_fixture(one):
+        return f"fixture {attributes.get('argname')}"
+    if kind is LRU:
         name = attributes.get("__qualname__")
-        text = f"lru_cache of {name}" if type(name) is str else "lru_cache"
-    elif kind is FrameType:
-        text = f"frame of {one.f_code.co_qualname}()"
-    elif code := _read_suspended(one, "code"):
-        text = f"suspended {type_name(one)} {code.co_qualname}()"
-    return text
+        return f"lru_cache of {name}" if type(name) is str else "lru_cache"
+    if kind is types.FrameType:
+        return f"frame of {one.f_code.co_qualname}()"
+    code = _read_suspended(one, "code")
+    return f"suspended {type_name(one)} {code.co_qualname}()" if code else ""
 
 
 def kept_by_interpreter(one: object) -> str:
     """Name what only the interpreter holds: the context of the running thread, the handler of a signal; else empty."""
     if type(one) is contextvars.Context:
         # A copy shares the table of variables.
-        tables = gc.get_referents(contextvars.copy_context())
-        return (
-            "context of the running thread"
-            if any(one is two for one in gc.get_referents(one) for two in tables)
-            else ""
-        )
-    if type(one) not in (FunctionType, MethodType):
+        tables = set(map(id, gc.get_referents(contextvars.copy_context())))
+        return "" if tables.isdisjoint(map(id, gc.get_referents(one))) else "context of the running thread"
+    if type(one) not in (types.FunctionType, types.MethodType):
         return ""
     numbers = (number for number in signal.valid_signals() if signal.getsignal(number) is one)
     return next((f"handler of {signal.Signals(number).name}" for number in numbers), "")
@@ -306,35 +299,26 @@ def _read_suspended(one: object, name: str) -> Any:
     return next((getattr(one, f"{prefix}_{name}") for kind, prefix in _SUSPENDED if type(one) is kind), None)
 
 
-def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:
+def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # noqa: PLR0911 - one for each way
     """Return how an object refers to the next one, and how many positions of the path that reference spans."""
     # The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of their own.
-    holder, child = path[at], path[at + 1]
+    holder, child, beyond, last = (*path[at : at + 4], None, None)[:4]
     if type(holder) is dict and module_name(holder):
         return _name_in_namespace(holder, child), 1
-    if type(holder) is FunctionType:
-        return _describe_function_reference(holder, *(*path[at + 1 : at + 4], None, None)[:3])
-    return _describe_named_reference(path, at) or (_describe_direct_reference(holder, child), 1)
-
-
-def _describe_named_reference(path: Sequence[object], at: int) -> tuple[str, int] | None:
-    """Return what `_describe_reference` does for attributes, suspended frames' locals and fixture values; else None."""
-    holder, child = path[at], path[at + 1]
-    beyond = path[at + 2] if at + 2 < len(path) else None
+    if type(holder) is types.FunctionType:
+        return _describe_function_reference(holder, child, beyond, last)
     if is_fixture(holder):
         # Through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and exception.
         return "value", 3 if type(beyond) is tuple else 2
-    if beyond is None:
-        return None
-    if type(child) is FrameType and _frame_of(holder) is child:
+    if beyond is not None and type(child) is types.FrameType and _frame_of(holder) is child:
         return _describe_attribute(holder, beyond), 2
-    if issubclass(type(holder), threading.local) and type(child) is type(beyond) is dict and at + 3 < len(path):
+    if last is not None and issubclass(type(holder), threading.local) and type(child) is type(beyond) is dict:
         # The interpreter keeps one dict of attributes for each thread, inside another dict.
-        return f".{_name_in_namespace(beyond, path[at + 3])}", 3
-    if type(child) is dict and _is_attribute_dict(holder, child, beyond):
-        dot = "" if issubclass(type(holder), ModuleType) else "."
+        return f".{_name_in_namespace(beyond, last)}", 3
+    if beyond is not None and type(child) is dict and _is_attribute_dict(holder, child, beyond):
+        dot = "" if issubclass(type(holder), types.ModuleType) else "."
         return "cache" if type(holder) is LRU else dot + _name_in_namespace(child, beyond), 2
-    return None
+    return _describe_direct_reference(holder, child), 1
 
 
 def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
@@ -350,11 +334,13 @@ def _name_in_namespace(namespace: object, child: object) -> str:
     return _find_name(pairs, child) or UNNAMED
 
 
-def _describe_function_reference(function: FunctionType, first: Any, second: object, third: object) -> tuple[str, int]:
+def _describe_function_reference(
+    function: types.FunctionType, first: Any, second: object, third: object
+) -> tuple[str, int]:
     """Do the work of `_describe_reference` for a function and the objects after it; None where the path has ended."""
     code, closure = function.__code__, cast("Any", function.__closure__)
     defaults, keywords = cast("Any", function.__defaults__), cast("Any", function.__kwdefaults__)
-    if second is not None and first is closure and third is not None:
+    if third is not None and first is closure:
         return f"closure cell {_find_name(zip(code.co_freevars, closure, strict=False), second) or '?'!r}", 3
     if second is not None and first is defaults:
         names = code.co_varnames[: code.co_argcount][-len(defaults) :]
@@ -372,8 +358,11 @@ def _find_name(pairs: Iterable[tuple[object, object]], wanted: object) -> str:
 
 def _describe_direct_reference(holder: Any, child: object) -> str:
     kind: Any = container_kind(holder)
+    found = ""
     if kind is dict:
-        found = _describe_dict_entry(holder, child)
+        for key, value in list(dict.items(holder)):
+            if value is child or key is child:
+                return f"[{show_key(key)}]" if value is child else f"key {show_key(key)}"
     elif kind is contextvars.Context:
         found = next((f"variable {show_key(variable.name)}" for variable, one in holder.items() if one is child), "")
     elif kind is set or type(holder) is frozenset:
@@ -381,18 +370,9 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
     elif kind is not None or type(holder) is tuple:
         entries = enumerate(list((kind or tuple).__iter__(holder)))
         found = next((f"[{index}]" for index, one in entries if one is child), "")
-    else:
-        found = "closure cell" if type(holder) is CellType else "cache" if type(holder) is LRU else ""
+    elif type(holder) in (types.CellType, LRU):
+        found = "cache" if type(holder) is LRU else "closure cell"
     return found or _describe_attribute(holder, child)
-
-
-def _describe_dict_entry(holder: dict[object, object], child: object) -> str:
-    for key, value in list(dict.items(holder)):
-        if value is child:
-            return f"[{show_key(key)}]"
-        if key is child:
-            return f"key {show_key(key)}"
-    return ""
 
 
 def _describe_attribute(holder: object, child: object) -> str:
@@ -414,14 +394,14 @@ def is_class(one: object) -> TypeGuard[type]:
     return issubclass(type(one), type)
 
 
-def _frame_of(one: Any) -> FrameType | None:
-    return one if type(one) is FrameType else _read_suspended(one, "frame")
+def _frame_of(one: Any) -> types.FrameType | None:
+    return one if type(one) is types.FrameType else _read_suspended(one, "frame")
 
 
-def running_frames() -> Iterator[FrameType]:
+def running_frames() -> Iterator[types.FrameType]:
     """Yield the running frames of all threads, innermost first: the collector does not report their variables."""
     for innermost in sys._current_frames().values():
-        frame: FrameType | None = innermost
+        frame: types.FrameType | None = innermost
         while frame is not None:
             yield frame
             frame = frame.f_back
