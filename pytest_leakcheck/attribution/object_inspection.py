@@ -10,27 +10,13 @@ import functools
 import gc
 import io
 import sys
+import types
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context
 from itertools import islice
-from types import (
-    AsyncGeneratorType,
-    BuiltinFunctionType,
-    ClassMethodDescriptorType,
-    CodeType,
-    CoroutineType,
-    FrameType,
-    FunctionType,
-    GeneratorType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    ModuleType,
-    WrapperDescriptorType,
-)
 from typing import Any, Final
 
 CONTAINERS: Final = (list, dict, set, deque, Context)
@@ -40,7 +26,7 @@ LRU: Final = type(functools.lru_cache(lambda: None))
 # The C type in which a bounded `lru_cache` keeps its results, which it does not expose.
 LRU_ENTRY_TYPE: Final = "_lru_list_elem"
 # Types whose objects the whole program shares, or that lead to all of it.
-SHARED_TYPES: Final = (type, ModuleType, FunctionType, CodeType, FrameType)
+SHARED_TYPES: Final = (type, types.ModuleType, types.FunctionType, types.CodeType, types.FrameType)
 _POINTER_BYTES: Final = 8
 # Longest key that is shown in full, in characters.
 _MAX_KEY_LENGTH: Final = 40
@@ -59,8 +45,14 @@ _flags_of = type.__dict__["__flags__"].__get__
 _HEAP_TYPE_FLAG: Final = 1 << 9
 # A `class` statement leaves one of these names, unless a base has the attribute dict and no slots are declared.
 _CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
-_C_DESCRIPTORS: Final = frozenset(
-    {ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType}
+C_DESCRIPTOR_TYPES: Final = frozenset(
+    {
+        types.ClassMethodDescriptorType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+    }
 )
 # Standard library modules with types written in C whose objects keep memory outside Python objects.
 _STDLIB_WITH_C_MEMORY: Final = frozenset(
@@ -152,7 +144,9 @@ def is_c(kind: type) -> bool:
         return True
     # C can create heap types too. Their methods and attributes are descriptors written in C.
     names = namespace_of(kind)
-    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(type(value) in _C_DESCRIPTORS for value in names.values())
+    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(
+        type(value) in C_DESCRIPTOR_TYPES for value in names.values()
+    )
 
 
 def is_of_extension(kind: type) -> bool:
@@ -200,7 +194,7 @@ def size_of(one: object) -> int:
     kind = type(one)
     if id(kind) in array_types():
         return amount(one)
-    if kind in (GeneratorType, CoroutineType, AsyncGeneratorType):
+    if kind in (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
         # Their field for a length holds something else.
         return basic_size(kind)
     # For a user's class, `sys.getsizeof` would run its `__sizeof__`.
@@ -232,7 +226,7 @@ def _own_parts(one: object, beside: object) -> list[tuple[int, object]]:
 
 def _sized_parts(one: object) -> dict[int, object]:
     # A traceback keeps the variables of its frames.
-    return parts_of(walk((one,), lambda part: type(part) is FrameType or not is_shared(part), _MAX_PARTS))
+    return parts_of(walk((one,), lambda part: type(part) is types.FrameType or not is_shared(part), _MAX_PARTS))
 
 
 def instance_dict(one: object) -> dict[str, object] | None:
@@ -240,7 +234,7 @@ def instance_dict(one: object) -> dict[str, object] | None:
     empty = None
     for base in mro_of(type(one)):
         descriptor = namespace_of(base).get("__dict__")
-        if type(descriptor) in (GetSetDescriptorType, MemberDescriptorType):
+        if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             with suppress(AttributeError, TypeError):
                 found = descriptor.__get__(one)
                 if type(found) is dict and found:
@@ -253,7 +247,7 @@ def slots(one: object) -> Iterator[tuple[str, object]]:
     """Yield the names and values of an instance's slots, and of the members that C types declare."""
     for base in mro_of(type(one)):
         for name, descriptor in list(namespace_of(base).items()):
-            if type(descriptor) is MemberDescriptorType and type(name) is str:
+            if type(descriptor) is types.MemberDescriptorType and type(name) is str:
                 with suppress(AttributeError, TypeError):
                     yield name, descriptor.__get__(one)
 
@@ -292,12 +286,12 @@ def describe_many(entries: Collection[object], count: int) -> str:
 def name_of_called(called: Any) -> str:
     """Return the name of a C function, a class or a code object, qualified if possible; else the name of the type."""
     kind = type(called)
-    if kind is BuiltinFunctionType:
+    if kind is types.BuiltinFunctionType:
         owner = called.__self__
-        if owner is None or type(owner) is ModuleType:
+        if owner is None or type(owner) is types.ModuleType:
             return str(called.__name__)
         return f"{qualname_of(owner if issubclass(type(owner), type) else type(owner))}.{called.__name__}"
-    if kind is CodeType:
+    if kind is types.CodeType:
         return str(called.co_qualname)
     if kind in _C_METHOD_TYPES:
         return str(called.__qualname__)

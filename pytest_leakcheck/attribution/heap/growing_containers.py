@@ -10,22 +10,16 @@ from __future__ import annotations
 import gc
 import operator
 import sys
+import types
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, filterfalse, repeat
-from types import (
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    ModuleType,
-    WrapperDescriptorType,
-)
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.object_inspection import (
+    C_DESCRIPTOR_TYPES,
     CONTAINERS,
     PAYLOAD,
     amount,
@@ -53,8 +47,7 @@ _MAX_SIZE_RATIO: Final = 4.0
 _CONTAINER_TYPE_IDS: Final = frozenset(map(id, CONTAINERS))
 # Types whose referents are not read. Functions are a quarter of all objects, and the collector itself lists those parts
 # of them that can grow, as well as the dict of a module. Descriptors refer to names and classes.
-_DESCRIPTOR_TYPES: Final = (GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType)
-_SKIPPED_TYPE_IDS: Final = frozenset(map(id, (FunctionType, ModuleType, *_DESCRIPTOR_TYPES)))
+_SKIPPED_TYPE_IDS: Final = frozenset(map(id, (types.FunctionType, types.ModuleType, *C_DESCRIPTOR_TYPES)))
 _VALUE_TYPE_IDS: Final = frozenset(map(id, PAYLOAD))
 
 
