@@ -69,19 +69,23 @@ def trace(
     return tracer
 
 
-def followed(
-    read: Callable[[], int], work: Callable[[], object], rounds: int = ROUNDS, slope: int | None = None
-) -> Traced:
-    """What a tree of calls finds: one iteration to make the nodes, and so many that count.
-
-    With the slope that a verdict would give, also beside another thread that allocates, such as a test worker's.
-    """
+def tree_of(read: Callable[[], int], work: Callable[[], object]) -> CallTree:
+    """The tree of calls: one iteration to make the nodes, and those that count."""
     tree = CallTree(read)
     trace(tree, work)
     tree.forget()
-    tracer = trace(tree, work, rounds)
+    tracer = trace(tree, work, ROUNDS)
     assert tracer.interrupted == ""
-    return tree.traced() if slope is None else tree.explain(slope * rounds)
+    return tree
+
+
+def followed(read: Callable[[], int], work: Callable[[], object], slope: int | None = None) -> Traced:
+    """What a tree of calls finds.
+
+    With the slope that a verdict would give, also beside another thread that allocates, such as a test worker's.
+    """
+    tree = tree_of(read, work)
+    return tree.traced() if slope is None else tree.explain(slope * ROUNDS)
 
 
 def line_found(

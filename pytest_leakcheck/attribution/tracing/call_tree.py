@@ -45,17 +45,14 @@ _Call: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The call that a growth was traced to, and how much it has retained since `CallTree.forget`."""
+    """The call that a growth was traced to."""
 
     # From the outermost frame to that call; empty if nothing grew or no call was found.
     path: tuple[Site, ...]
-    kept: int = 0
     # The last function, if the path does not name the call in it; `LineTracer` then finds the line.
     code: CodeType | None = None
-    # What calls in the last function retained or released; empty if one call or its own lines explain the growth.
-    flows: str = ""
-    # Nothing explains the growth, and one call or the function's own lines retain more than `MOST` times as much.
-    balanced: bool = False
+    # Why no single call in the last function explains the growth; empty if one call or its own lines do.
+    why: str = ""
     # The last call is to a function of the program whose events were left out: the line is in it, or below it.
     ends_early: bool = False
     # The last function calls functions of the program that change the counter.
@@ -166,7 +163,7 @@ class CallTree:
         result, the path ends in the innermost function of the program, for `LineTracer`.
         """
         traced = self.traced()
-        if read_path(traced.path) is None or traced.flows:
+        if read_path(traced.path) is None or traced.why:
             traced = self.traced(growth)
         if traced.python < max(1.0, _MIN_COPY_RATIO * growth):
             in_lines = traced.code is not None and is_own(traced.code.co_filename)
@@ -177,7 +174,7 @@ class CallTree:
             of_runner = node.code is not None and QUIET[node.code.co_filename]
             self.own[node.at] = 0 if of_runner else self.own[node.at] - self.python[node.at]
         found = self.traced(growth)
-        return replace(traced.cut() if read_path(found.path) is None or found.flows else found, of_c=True)
+        return replace(traced.cut() if read_path(found.path) is None or found.why else found, of_c=True)
 
     def traced(self, total: int | None = None) -> Traced:
         """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""
@@ -214,14 +211,15 @@ class CallTree:
                 codes.append(called)
         if code is not None:
             path.append(_make_site(code, line, name))
-        own = sum(self.own[node.at] for node in nodes)
-        explained = bool(name) or own >= LEAST * wanted
+        own, why = sum(self.own[node.at] for node in nodes), ""
+        if code is not None and not name and own < LEAST * wanted and (flows := _format_flows(kept, own)):
+            balanced = any(amount > MOST * wanted for amount in (own, *kept.values()))
+            how = "is allocated in one call and freed in another" if balanced else "comes from several calls"
+            why = f"in {code.co_qualname}() it {how} ({flows})"
         return Traced(
             path=tuple(path),
-            kept=self._sum_subtrees(nodes),
             code=None if name else code,
-            flows="" if explained else _format_flows(kept, own),
-            balanced=not explained and any(amount > MOST * wanted for amount in (own, *kept.values())),
+            why=why,
             ends_early=bool(name) and any(node.is_left_out for node in nodes),
             calls_program=any(
                 self.own[node.at] and node.code is not None and is_own(node.code.co_filename)

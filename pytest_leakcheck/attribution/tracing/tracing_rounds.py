@@ -317,11 +317,9 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         tree.lacks_python = slower.coarse or not seen
         tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
     traced = tree.explain(round(slope * counted))
-    where = read_path(traced.path)
-    if where is None:
+    if read_path(traced.path) is None:
         return Made(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
-    how = "is allocated in one call and freed in another" if traced.balanced else "comes from several calls"
-    why = f"in {where.made_in.function}() it {how} ({traced.flows})" if traced.flows else ""
+    why = traced.why
     if traced.ends_early or (tracer.coarse and not _has_own_line(traced.path)):
         return Made(why=why or _TOO_MANY_CALLS)
     if why and traced.calls_program and not is_own(traced.path[-1].file):
