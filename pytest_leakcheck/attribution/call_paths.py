@@ -88,11 +88,6 @@ def is_of_plugin(module: str) -> bool:
     return type(file) is str and not file.startswith(_HARNESS_PREFIXES) and is_harness(file) and not is_own(file)
 
 
-def tells_phase(file: str) -> bool:
-    """Return whether functions of this pytest file show the phase and the fixture."""
-    return _file_name(file) in ("runner.py", "fixtures.py")
-
-
 def _file_name(file: str) -> str:
     # `Path` would take seconds for all frames of thousands of call paths. Other functions here are cached for that.
     return file.rpartition(os.sep)[2]
@@ -223,8 +218,8 @@ def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
     for site in path:
         function = site.function
         if not function and is_harness(site.file):
-            # Where it does not matter, it is left open: to parse a file of pytest would take 4 to 16 ms.
-            function = _find_loaded_function(site) if tells_phase(site.file) else "?"
+            # Only these files of pytest tell the phase and the fixture: to parse one would take 4 to 16 ms.
+            function = _find_loaded_function(site) if _file_name(site.file) in ("runner.py", "fixtures.py") else "?"
         named.append(replace(site, function=function or function_at(site.file, site.line)))
     called = [f"{below.function}()" for below in named[1:]]
     return tuple(replace(site, call=call) for site, call in zip(named, [*called, named[-1].call], strict=True))

@@ -64,18 +64,13 @@ def take_identities() -> Identities:
 
 def open_files(process: str = "self") -> dict[int, str]:
     """List the open descriptors of a process, each with the identity of its file, also if that is moved or removed."""
-    return {fd: _file_identity(process, fd, target) for fd, target in open_targets(process).items()}
-
-
-def _file_identity(process: str, fd: int, target: str) -> str:
-    if not target.startswith("/"):
-        # The target of a socket or pipe contains the inode number.
-        return target
-    try:
-        status = os.fstat(fd) if process == "self" else os.stat(f"/proc/{process}/fd/{fd}")  # noqa: PTH116 - as above
-    except OSError:
-        return target
-    return f"{status.st_dev}:{status.st_ino}"
+    found = open_targets(process)
+    # The target of a socket or pipe contains the inode number.
+    for fd in [fd for fd, target in found.items() if target.startswith("/")]:
+        with contextlib.suppress(OSError):
+            status = os.fstat(fd) if process == "self" else os.stat(f"/proc/{process}/fd/{fd}")  # noqa: PTH116
+            found[fd] = f"{status.st_dev}:{status.st_ino}"
+    return found
 
 
 def running_threads() -> dict[int, str]:

@@ -135,11 +135,6 @@ def python_traced() -> Iterator[Callable[[], int]]:
             tracemalloc.stop()
 
 
-def kept_now() -> tuple[Kept, ...]:
-    """Return all live memory allocated since tracing began; the figures are totals, not per iteration."""
-    return _diff_stacks({}, _sum_by_stack(0), 1)
-
-
 def _sum_by_stack(min_size: int) -> dict[_Stack, tuple[int, int]]:
     """Sum the blocks and bytes of the live traced blocks of this size or more by call stack, innermost frame first."""
     found: dict[_Stack, tuple[int, int]] = {}
@@ -285,7 +280,7 @@ class Composition:
         # If less is held than the peak that was measured, freed memory was a part of that peak.
         total = held if held >= self._wanted else risen
         if not self._is_cause:
-            place = largest_of(kept_now(), by_size=True)
+            place = largest_of(_diff_stacks({}, _sum_by_stack(0), 1), by_size=True)
             if place is not None and place.size * self._total >= self._size * total:
                 self._path, self._size, self._total = place.path, round(place.size), total
         if self._owner is None:

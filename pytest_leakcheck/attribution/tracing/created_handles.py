@@ -123,14 +123,15 @@ class Arrivals(Generic[Key]):
         path, code = path_to(at, f"{returned}()" if returned else ""), None if at is None else at.f_code
         # At "c_call" the called function has not run yet, so it cannot be the creator.
         lasti = at.f_lasti if at is not None and event in ("c_return", "call") else -1
-        above = _path_above_dispatch_mode(path)
-        if above is not None:
-            path, code, lasti, exact, ends_early = above, None, -1, True, False
         elsewhere = self._untraced.path_of(event, at, called) if at is not None else None
+        if elsewhere == ():
+            self.handed_in = self._untraced.lines
+        mode = next((number for number, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE), 0)
+        if elsewhere is None and mode:
+            # The line of the program that runs a tensor operation.
+            elsewhere = (*path[: mode - 1], replace(path[mode - 1], call=""))
         if elsewhere is not None:
             path, code, lasti, exact, ends_early = elsewhere, None, -1, True, False
-            if not path:
-                self.handed_in = self._untraced.lines
         path = tuple(site for site in path if not OWN[site.file])
         for key in fresh:
             self._arrived[key] = Arrival(path, now[key], exact, code, lasti, ends_early)
@@ -139,14 +140,6 @@ class Arrivals(Generic[Key]):
         """Forget the handles that do not exist any more, and return their arrivals."""
         gone = [key for key, arrival in self._arrived.items() if now.get(key) != arrival.what]
         return [self._arrived.pop(key) for key in gone]
-
-
-def _path_above_dispatch_mode(path: tuple[Site, ...]) -> tuple[Site, ...] | None:
-    """Cut a call path at the tensor operation that the package's dispatch mode runs; None if there is none in it."""
-    at = next((at for at, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE), None)
-    if at is None:
-        return None
-    return (*path[: at - 1], replace(path[at - 1], call="")) if at else ()
 
 
 # Functions of the standard library that hand work to a thread that already runs.
@@ -238,7 +231,10 @@ class UntracedThreads:
         returned = name_of_called(called) if event == "c_return" else ""
         if not self._handed or (returned and not _is_waiting(called) and returned not in HARMLESS_FUNCTIONS):
             return None
-        line = _line_of_program(frame)
+        inner: FrameType | None = frame
+        while inner is not None and is_standard(inner.f_code.co_filename):
+            inner = inner.f_back
+        line = None if inner is None else (inner.f_code, inner.f_lineno or 0)
         if line in self._handed:
             return self._handed[line]
         # What only waits, the beginning of a thread and what comes after the last event has caused nothing.
@@ -249,10 +245,3 @@ class UntracedThreads:
 
 def _is_waiting(called: Any) -> bool:
     return type(called) is CodeType and called.co_name in _WAITING_FUNCTIONS and is_standard(called.co_filename)
-
-
-def _line_of_program(frame: FrameType | None) -> _Line | None:
-    """Return the line that runs in the innermost frame outside of the standard library; None if there is none."""
-    while frame is not None and is_standard(frame.f_code.co_filename):
-        frame = frame.f_back
-    return None if frame is None else (frame.f_code, frame.f_lineno or 0)
