@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.object_inspection import is_c, is_shared, module_of, walk
+from pytest_leakcheck.attribution.inspection import is_c, is_shared, module_of, walk
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.heap.cache_entries import count_exclusive, retained
-from pytest_leakcheck.attribution.object_inspection import LRU, LRU_ENTRY_TYPE, class_name, is_shared, size_of, walk
+from pytest_leakcheck.attribution.inspection import LRU, LRU_ENTRY_TYPE, class_name, is_shared, size_of, walk
 from pytest_leakcheck.model.resources import OBJECTS, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.runner.sampler import Sampler

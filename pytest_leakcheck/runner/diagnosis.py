@@ -33,7 +33,7 @@ from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kind
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 from pytest_leakcheck.attribution.heap.reference_paths import is_ours
 from pytest_leakcheck.attribution.hints import hint_for
-from pytest_leakcheck.attribution.object_inspection import container_kind, length
+from pytest_leakcheck.attribution.inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing.tracer import is_wait
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     MAX_CACHED_BYTES,

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import path_to
-from pytest_leakcheck.attribution.object_inspection import name_of_called
+from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.allocations import Composition, highest_at
 from pytest_leakcheck.attribution.tracing.backends import Tracer
 from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, outer_frame

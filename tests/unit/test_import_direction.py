@@ -152,7 +152,7 @@ def test_a_verdict_is_made_by_the_judge_alone() -> None:
 
 # Words that are no names of resources where they stand: engines, a file, a way to capture output, a key of the report, what the interpreter names.
 OTHER_MEANINGS = {
-    ("attribution/object_inspection.py", "mmap"),
+    ("attribution/inspection.py", "mmap"),
     ("attribution/heap/reference_paths.py", "thread"),
     ("config/scaling_marker.py", "thread"),
     ("plugin/isolation/engines.py", "process"),

@@ -15,23 +15,10 @@ from opcode import opmap
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_standard
 from pytest_leakcheck.attribution.handles import handles_of, is_opaque_handle
 from pytest_leakcheck.attribution.heap.growing_containers import newcomers
-from pytest_leakcheck.attribution.object_inspection import (
-    array_types,
-    container_kind,
-    instance_dict,
-    is_of_extension,
-    is_shared,
-    module_of_type,
-    mro_of,
-    namespace_of,
-    parts_of,
-    size_of,
-    slots,
-    walk,
-)
 from pytest_leakcheck.model.resources import RESIDENT, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 
@@ -58,7 +45,7 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
     if counted.made_of == "objects":
         return len(_parts(entries).keys() & newcomers())
     if counted.made_of == "blocks":
-        return sum(_BLOCKS_PER_CONTAINER if container_kind(part) else 1 for part in _parts(entries).values())
+        return sum(_BLOCKS_PER_CONTAINER if inspection.container_kind(part) else 1 for part in _parts(entries).values())
     if counted.made_of == "anything":
         return sum(not _is_plain_data(entry) for entry in entries)
     return _sum_bytes(counted, _parts(entries).values())
@@ -72,9 +59,9 @@ def _parts(entries: Sequence[object]) -> dict[int, object]:
         if id(one) not in new and gc.is_tracked(one):
             return False
         # Objects that the whole program shares are frozen, if any are.
-        return type(one) is not ModuleType if frozen else not is_shared(one)
+        return type(one) is not ModuleType if frozen else not inspection.is_shared(one)
 
-    return parts_of(walk(entries, is_part, _MAX_PARTS, _list_referents))
+    return inspection.parts_of(inspection.walk(entries, is_part, _MAX_PARTS, _list_referents))
 
 
 def _list_referents(*objects: object) -> Iterator[object]:
@@ -99,7 +86,7 @@ def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -
             found.add(("opaque", id(part)))
             continue
         found |= handles_of(part, identities)
-        if module_of_type(type(part)) != "builtins":
+        if inspection.module_of_type(type(part)) != "builtins":
             by_value += _attributes(part)
     named = {handle for one in by_value for handle in handles_of(one, identities, by_value=True)}
     # Other numbers may equal those of descriptors, but do not include the highest new one.
@@ -117,25 +104,25 @@ def _is_plain_data(entry: object) -> bool:
     """Return whether an entry has only builtin values and containers; False for a lone int, which may be a handle."""
     if type(entry) is int:
         return False
-    return all(module_of_type(type(part)) == "builtins" for part in _parts([entry]).values())
+    return all(inspection.module_of_type(type(part)) == "builtins" for part in _parts([entry]).values())
 
 
 def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
     """Sum the bytes that the resource counts; infinite with a part of an extension type, except arrays and NumPy's."""
-    arrays = array_types()
+    arrays = inspection.array_types()
     # Without pymalloc, `sys.getallocatedblocks` returns 0, and malloc serves small requests too.
     least = 0 if resource.name == RESIDENT or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
     total = 0
     for part in parts:
         kind = type(part)
         if id(kind) in arrays:
-            total += size_of(part)
-        elif is_of_extension(kind) and not module_of_type(kind).startswith("numpy"):
+            total += inspection.size_of(part)
+        elif inspection.is_of_extension(kind) and not inspection.module_of_type(kind).startswith("numpy"):
             return inf
         elif not resource.buffers_only:
-            size = size_of(part)
+            size = inspection.size_of(part)
             total += size if size > least else 0
-            total += _LOCK_BYTES if module_of_type(kind) != "builtins" else 0
+            total += _LOCK_BYTES if inspection.module_of_type(kind) != "builtins" else 0
     return total
 
 
@@ -191,15 +178,19 @@ def _iter_owners(container: object) -> Iterator[tuple[frozenset[str], Any]]:
     for holder in gc.get_referrers(container):
         # The attributes of an object, and the global variables of a module, may be in a dict.
         for space in [holder] if type(holder) is not dict else gc.get_referrers(holder):
-            variables = vars(space) if type(space) is ModuleType else (instance_dict(space) or dict(slots(space)))
+            variables = (
+                vars(space)
+                if type(space) is ModuleType
+                else (inspection.instance_dict(space) or dict(inspection.slots(space)))
+            )
             if names := frozenset(name for name, value in variables.items() if value is container):
                 yield names, space if type(space) is ModuleType else type(space)
 
 
 def _iter_code(owner: Any) -> Iterator[CodeType]:
     if type(owner) is ModuleType:
-        spaces = [vars(owner), *(namespace_of(one) for one in vars(owner).values() if type(one) is type)]
+        spaces = [vars(owner), *(inspection.namespace_of(one) for one in vars(owner).values() if type(one) is type)]
     else:
-        spaces = list(map(namespace_of, mro_of(owner)))
+        spaces = list(map(inspection.namespace_of, inspection.mro_of(owner)))
     for space in spaces:
         yield from (one.__code__ for one in space.values() if type(one) is FunctionType)

@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionTy
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.handles import handles_of, is_opaque_handle
-from pytest_leakcheck.attribution.object_inspection import is_shared, size_of, walk
+from pytest_leakcheck.attribution.inspection import is_shared, size_of, walk
 
 # Objects of any kind are made of these types, so that the name of a cycle leaves them out.
 _GENERIC_TYPES: Final = (dict, list, tuple, set, frozenset, FunctionType, BuiltinFunctionType, CodeType, CellType)

@@ -18,17 +18,7 @@ from dataclasses import dataclass, field
 from itertools import compress, filterfalse, repeat
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.object_inspection import (
-    C_DESCRIPTOR_TYPES,
-    CONTAINERS,
-    PAYLOAD,
-    amount,
-    array_types,
-    is_opaque,
-    last_entries,
-    length,
-    own_size,
-)
+from pytest_leakcheck.attribution import inspection
 
 # Number of objects whose referents are read in one call into C: their list stays in the CPU cache.
 _CHUNK_SIZE: Final = 1024
@@ -44,11 +34,11 @@ _NEAR_SHARE: Final = 0.25
 _MIN_ENTRIES: Final = 2
 # Sizes that differ by more than this factor belong to different objects. Allocators round, and count their overhead.
 _MAX_SIZE_RATIO: Final = 4.0
-_CONTAINER_TYPE_IDS: Final = frozenset(map(id, CONTAINERS))
+_CONTAINER_TYPE_IDS: Final = frozenset(map(id, inspection.CONTAINERS))
 # Types whose referents are not read. Functions are a quarter of all objects, and the collector itself lists those parts
 # of them that can grow, as well as the dict of a module. Descriptors refer to names and classes.
-_SKIPPED_TYPE_IDS: Final = frozenset(map(id, (types.FunctionType, types.ModuleType, *C_DESCRIPTOR_TYPES)))
-_VALUE_TYPE_IDS: Final = frozenset(map(id, PAYLOAD))
+_SKIPPED_TYPE_IDS: Final = frozenset(map(id, (types.FunctionType, types.ModuleType, *inspection.C_DESCRIPTOR_TYPES)))
+_VALUE_TYPE_IDS: Final = frozenset(map(id, inspection.PAYLOAD))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +69,7 @@ class Census:
         # An ``id()`` may be reused: an untracked dict that begins with another key is another dict.
         self._first = array("Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :])))
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
-        self._amounts = array("q", (amount(value) for _holder, values in found.holders for value in values))
+        self._amounts = array("q", (inspection.amount(value) for _holder, values in found.holders for value in values))
 
     def grown(self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()) -> tuple[Growing, ...]:
         """Return the containers and values that are larger now, without those whose ``id()`` is in `ignore`.
@@ -115,7 +105,7 @@ class Census:
             # They are matched by position, which is impossible if a value has become large or is gone.
             if len(before) == len(values) and id(holder) not in other:
                 for size, value in zip(before, values, strict=True):
-                    if (gained := amount(value) - size) > 0:
+                    if (gained := inspection.amount(value) - size) > 0:
                         yield Growing(holder, gained, value)
 
 
@@ -163,7 +153,9 @@ def fitting(
     possible = [one for one in kept if wanted / _MAX_SIZE_RATIO <= bytes_of[id(one)] <= wanted * _MAX_SIZE_RATIO]
     # The size of what a library allocates cannot be read, so its objects are accepted, but only if nothing else fits.
     opaque = (
-        one for one in kept if not values and any(is_opaque(value) for _key, value in last_entries(one.holder, 1))
+        one
+        for one in kept
+        if not values and any(inspection.is_opaque(value) for _key, value in inspection.last_entries(one.holder, 1))
     )
     chosen = possible or list(opaque)
     return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
@@ -174,7 +166,7 @@ def are_shares(fit: Sequence[Growing], iterations: int, rate: float | None = Non
     wanted = iterations * (rate if size is None and rate is not None else size or 0.0)
     gained = [bytes_gained(one) if size is not None else float(one.gained) for one in fit]
     # What is in two containers is retained once.
-    newest = {id(value) for one in fit if not one.is_value for _key, value in last_entries(one.holder, 1)}
+    newest = {id(value) for one in fit if not one.is_value for _key, value in inspection.last_entries(one.holder, 1)}
     if not wanted or len(newest) < len(fit) or any(abs(one - wanted) <= _NEAR_SHARE * wanted for one in gained):
         return False
     return abs(sum(gained) - wanted) <= _NEAR_SHARE * wanted
@@ -189,10 +181,10 @@ def bytes_gained(one: Growing) -> float:
     """Estimate the bytes of the gained entries from the two newest ones; for a value, return its growth."""
     if one.is_value:
         return one.gained
-    entries = last_entries(one.holder, 2)
+    entries = inspection.last_entries(one.holder, 2)
     (key, value), (other_key, other) = entries[0], entries[-1] if len(entries) > 1 else (None, None)
-    each = own_size(value, other)
-    return one.gained * (each if key is value else each + own_size(key, other_key))
+    each = inspection.own_size(value, other)
+    return one.gained * (each if key is value else each + inspection.own_size(key, other_key))
 
 
 @dataclass(slots=True, eq=False)
@@ -217,8 +209,8 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     # This comes first, so that it lists nothing made here: lists that hold each other would become garbage.
     objects = gc.get_objects()
     found = _Found()
-    derived = set(map(id, _list_subclasses(CONTAINERS)))
-    arrays = array_types()
+    derived = set(map(id, _list_subclasses(inspection.CONTAINERS)))
+    arrays = inspection.array_types()
     untracked: dict[int, dict[Any, Any]] = {}
     # Read everything about an object in one pass, because fetching an object from memory takes longer than reading it.
     for some in _chunks(objects):
@@ -229,7 +221,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
         found.add(plain, map(len, plain))
         if not derived.isdisjoint(kinds):
             others = list(compress(some, map(derived.__contains__, kinds)))
-            found.add(others, map(length, others))
+            found.add(others, map(inspection.length, others))
         holders = list(compress(some, map(operator.not_, map(_SKIPPED_TYPE_IDS.__contains__, kinds))))
         referents = gc.get_referents(*holders)
         dicts = compress(referents, map(operator.is_, map(type, referents), repeat(dict)))

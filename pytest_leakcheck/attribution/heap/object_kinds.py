@@ -14,17 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Growing
 from pytest_leakcheck.attribution.heap.reference_paths import is_ours
-from pytest_leakcheck.attribution.object_inspection import (
-    array_types,
-    container_kind,
-    last_entries,
-    module_of_type,
-    own_size,
-    payload,
-    type_name,
-)
 from pytest_leakcheck.model.culprit import Held
 
 _MAX_KINDS: Final = 5
@@ -39,7 +31,7 @@ AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType
 
 def accompanies(one: object) -> bool:
     """Return whether an object only accompanies other objects: containers, functions, frames."""
-    return container_kind(one) is not None or type(one) in (tuple, *AUXILIARY_TYPES)
+    return inspection.container_kind(one) is not None or type(one) in (tuple, *AUXILIARY_TYPES)
 
 
 def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Held | None:
@@ -47,11 +39,11 @@ def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Hel
 
     With `of_bytes`, the part of an entry that holds most of its bytes counts, such as a bytearray in a list.
     """
-    newest = [key if value is None else value for key, value in last_entries(growing.holder, 2)]
+    newest = [key if value is None else value for key, value in inspection.last_entries(growing.holder, 2)]
     entry, beside = newest[0], newest[-1] if len(newest) > 1 else None
-    size = own_size(entry, beside)
+    size = inspection.own_size(entry, beside)
     if of_bytes:
-        entry, size = payload(entry, beside)
+        entry, size = inspection.payload(entry, beside)
     elif accompanies(entry):
         return None
     return Held(kind_of(entry), growing.gained, f"{size:,} B each, in {iterations} iterations")
@@ -82,11 +74,15 @@ def kinds_of(
         (name, some) for name, some in often if more is None or LEAST * len(some) <= more.get(id(type(some[0])), 0)
     ]
     # Builtin objects that accompany objects of other types add no information, and the search itself creates some.
-    own = [pair for pair in often if module_of_type(type(pair[1][0])) != "builtins"]
+    own = [pair for pair in often if inspection.module_of_type(type(pair[1][0])) != "builtins"]
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
     found: dict[int, tuple[str, int, int]] = {}
     for name, some in often:
-        part, size = payload(some[-1], some[-2]) if least_bytes else (some[-1], own_size(some[-1], some[-2]))
+        part, size = (
+            inspection.payload(some[-1], some[-2])
+            if least_bytes
+            else (some[-1], inspection.own_size(some[-1], some[-2]))
+        )
         if len(some) * size >= least_bytes:
             found.setdefault(id(part), (kind_of(part) if least_bytes else name, len(some), size))
     sized = sorted(found.values(), key=lambda kind: -kind[1] * kind[2] if least_bytes else 0)[:_MAX_KINDS]
@@ -114,7 +110,11 @@ def _list_frequent(objects: Iterable[Any], describe: Callable[[Any], str], least
 
 def kind_of(one: Any) -> str:
     """Return the type name of an object; for a tensor, also the shape, dtype, device and whether it has a graph."""
-    return _describe_tensor(one) if is_tensor(one) else array_types().get(id(type(one)), type_name(one))
+    return (
+        _describe_tensor(one)
+        if is_tensor(one)
+        else inspection.array_types().get(id(type(one)), inspection.type_name(one))
+    )
 
 
 def is_tensor(one: Any) -> bool:
@@ -141,7 +141,7 @@ def _describe_tensor(tensor: Any) -> str:
     """Describe a tensor by type, shape, dtype, device, and whether it has a graph."""
     graph = " with its graph" if tensor.grad_fn is not None else ""
     dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{type_name(tensor)} {tuple(tensor.shape)} {dtype} {tensor.device}{graph}"
+    return f"{inspection.type_name(tensor)} {tuple(tensor.shape)} {dtype} {tensor.device}{graph}"
 
 
 def _describe_graph(tensor: Any) -> str:

@@ -20,6 +20,7 @@ from math import inf
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.handles import stand_for
 from pytest_leakcheck.attribution.heap.growing_containers import (
     LEAST,
@@ -38,20 +39,6 @@ from pytest_leakcheck.attribution.heap.reference_paths import (
     is_ours,
     is_runners,
     kept_by_interpreter,
-)
-from pytest_leakcheck.attribution.object_inspection import (
-    LRU_ENTRY_TYPE,
-    amount,
-    container_kind,
-    describe_many,
-    is_of_extension,
-    is_shared,
-    last_entries,
-    module_of_type,
-    own_size,
-    parts_of,
-    type_name,
-    walk,
 )
 from pytest_leakcheck.model.culprit import Owner, Step
 from pytest_leakcheck.probes import clock
@@ -168,7 +155,9 @@ class _Search:
         It is such a reference, or the part `beside` it in the registry, by ``id()``, or itself is called when the object
         dies. A dead reference is kept itself, and so is an object that the entry refers to in another way as well.
         """
-        parts = parts_of(islice(walk((entry,), lambda part: not is_shared(part), _MAX_PARTS), _MAX_WEAK_DEPTH))
+        parts = inspection.parts_of(
+            islice(inspection.walk((entry,), lambda part: not inspection.is_shared(part), _MAX_PARTS), _MAX_WEAK_DEPTH)
+        )
         for part in parts.values():
             target = _target_of(part) if issubclass(type(part), weakref.ref) else None
             if target is not None and part is entry:
@@ -179,7 +168,7 @@ class _Search:
 
     def _replaces(self, holder: object, entries: Sequence[object]) -> bool:
         """Return whether several entries of a container that has not grown hold survivors: they replaced others."""
-        if container_kind(holder) is None or id(holder) in self.growing:
+        if inspection.container_kind(holder) is None or id(holder) in self.growing:
             return False
         some = entries[-_MAX_SAMPLED:]
         leading = (one for one in some if id(one) in self.counted or self.counted & self.reachable((one,)))
@@ -188,7 +177,7 @@ class _Search:
     def reachable(self, start: Sequence[object]) -> set[int]:
         """Return the ``id()`` of each new object to which references from these lead, perhaps including these."""
         reached: set[int] = set()
-        for level in walk(filter(self._is_new, gc.get_referents(*start)), self._is_new, _MAX_REACHED):
+        for level in inspection.walk(filter(self._is_new, gc.get_referents(*start)), self._is_new, _MAX_REACHED):
             self.check_time()
             reached |= level.keys()
         return reached
@@ -269,7 +258,7 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
     by_kind: dict[str, list[object]] = defaultdict(list)
     for one in came:
         if type(one) not in AUXILIARY_TYPES and not is_ours(one):
-            by_kind[f"{module_of_type(type(one))}.{kind_of(one)}"].append(one)
+            by_kind[f"{inspection.module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
     often = [kind for kind in by_kind.values() if max(2.0, LEAST * wanted) <= len(kind)]
     often = [kind for kind in often if LEAST * len(kind) <= sought.remaining(kind)]
@@ -283,32 +272,34 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
 
 def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
     """Return the bytes of one object; infinite if the retained bytes are unknown or exceed what all objects hold."""
-    size = own_size(kind[-1], kind[-2]) if sought.size else 0
+    size = inspection.own_size(kind[-1], kind[-2]) if sought.size else 0
     return size if sought.size and len(kind) * size >= LEAST * sought.size * sought.iterations else inf
 
 
 def _is_builtin_kind(kind: Sequence[object]) -> bool:
-    return module_of_type(type(kind[0])) == "builtins"
+    return inspection.module_of_type(type(kind[0])) == "builtins"
 
 
 def _kind_may_fit(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
     """Return whether these objects of one type can be what is retained."""
     if sought.identities is not None:
         return len(kind) <= MOST * wanted + 1 and stand_for([(one,) for one in kind], sought.identities)
-    return sought.in_python or is_of_extension(type(kind[0]))
+    return sought.in_python or inspection.is_of_extension(type(kind[0]))
 
 
 def _gain_may_fit(sought: Sought, one: Growing) -> bool:
     """Return whether the entries that a container gained may be, or contain, what is retained."""
     if sought.identities is not None:
-        return not one.is_value and stand_for(last_entries(one.holder, one.gained), sought.identities)
+        return not one.is_value and stand_for(inspection.last_entries(one.holder, one.gained), sought.identities)
     if sought.in_python or sought.size is None:
         return True
     # Memory that C code allocated belongs to large enough entries, or to objects of an extension type.
     if bytes_gained(one) >= LEAST * sought.size * sought.iterations:
         return True
     return not one.is_value and any(
-        is_of_extension(type(part)) for pair in last_entries(one.holder, _NEWEST_ENTRIES) for part in pair
+        inspection.is_of_extension(type(part))
+        for pair in inspection.last_entries(one.holder, _NEWEST_ENTRIES)
+        for part in pair
     )
 
 
@@ -384,11 +375,11 @@ def _find_owners_of_survivors(
         some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
         container = search.growing.get(id(hold.holder))
         gained = container.gained / iterations if container else 0.0
-        text = describe_many(some, len(hold.reached))
+        text = inspection.describe_many(some, len(hold.reached))
         entries = _newest_payloads(container) if container else some
         if container and not (type(entries[0]) is type(survivors[0]) or accompanies(entries[0])):
             # The entries contain the survivors, such as errors with tracebacks.
-            text = describe_many(entries, container.gained)
+            text = inspection.describe_many(entries, container.gained)
         owner = describe_owner((*path, hold.entry), hold.holder, text, gained)
         found.append((owner, hold.holder, is_runners(path)))
     if not found:
@@ -417,7 +408,7 @@ def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
     (path,) = find_paths(heads[-1:], {*search.skipped, id(heads)})
     if path:
-        return Holders((describe_owner(path, path[-2:][0], type_name(heads[-1])),))
+        return Holders((describe_owner(path, path[-2:][0], inspection.type_name(heads[-1])),))
     # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
     if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)):
         plural = "reference is" if lost == 1 else "references are"
@@ -458,27 +449,27 @@ def references_outside(survivors: Sequence[object]) -> int:
 def _describe_growing(one: Growing, path: Sequence[object], iterations: int) -> Owner:
     if one.is_value:
         entry = one.value
-        holds = f"one {type_name(entry)} of {amount(entry):,} B that grows"
+        holds = f"one {inspection.type_name(entry)} of {inspection.amount(entry):,} B that grows"
     else:
         entries = _newest_payloads(one)
         entry = entries[0]
-        holds = describe_many(entries, one.gained)
-        if type_name(entry) == LRU_ENTRY_TYPE:
+        holds = inspection.describe_many(entries, one.gained)
+        if inspection.type_name(entry) == inspection.LRU_ENTRY_TYPE:
             holds = f"{one.gained} results"
     return describe_owner((*path, entry), one.holder, holds, one.gained / iterations)
 
 
 def _newest_payloads(one: Growing) -> list[object]:
     """Return the parts of new entries that retain something: the value, or the key, as in a dict used as a set."""
-    pairs = last_entries(one.holder, min(one.gained, _MAX_SAMPLED))
+    pairs = inspection.last_entries(one.holder, min(one.gained, _MAX_SAMPLED))
     return [key if any(type(value) is kind for kind in _TRIVIAL_TYPES) else value for key, value in pairs]
 
 
 def _newest_follows(one: Growing, at: int, search: _Search) -> bool:
     """Return whether the newest key (0) or value (1) of a container keeps nothing alive."""
-    if one.is_value or container_kind(one.holder) is None:
+    if one.is_value or inspection.container_kind(one.holder) is None:
         return False
-    return any(search.follows(pair[at], set(map(id, pair))) for pair in last_entries(one.holder, 1))
+    return any(search.follows(pair[at], set(map(id, pair))) for pair in inspection.last_entries(one.holder, 1))
 
 
 def _without_test_runner(found: Sequence[tuple[Owner, object, bool]], *, joint: bool) -> Holders:

@@ -15,19 +15,8 @@ from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import Any, Final, TypeGuard, cast
 
+from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_of_plugin
-from pytest_leakcheck.attribution.object_inspection import (
-    LRU,
-    class_name,
-    container_kind,
-    describe,
-    instance_dict,
-    module_of_type,
-    namespace_of,
-    show_key,
-    slots,
-    type_name,
-)
 from pytest_leakcheck.model.culprit import Owner, Step
 
 # The most levels of referrers, and per level the most objects whose referrers are searched, and of these referrers.
@@ -126,7 +115,7 @@ def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
 
 def _root_rank(one: object, running: dict[int, types.FrameType]) -> int | None:
     """Return the rank of an object as a root; None where it is not a root."""
-    if module := module_name(one) or (is_class(one) and (module_of_type(one) or "builtins")):
+    if module := module_name(one) or (is_class(one) and (inspection.module_of_type(one) or "builtins")):
         return _RANK_TEST_RUNNER if _is_runner(module) else _RANK_LASTING
     if kept_by_interpreter(one):
         return _RANK_LASTING
@@ -146,7 +135,7 @@ def is_runners(path: Sequence[object]) -> bool:
         type(root) is types.FrameType and _is_runner(_module_of_frame(root))
     ):
         return True
-    return any(_is_runner(module_of_type(type(one))) and not is_fixture(one) for one in path)
+    return any(_is_runner(inspection.module_of_type(type(one))) and not is_fixture(one) for one in path)
 
 
 def _is_runner(module: str) -> bool:
@@ -158,12 +147,12 @@ def is_ours(one: object) -> bool:
     if type(one) is types.FrameType:
         module = _module_of_frame(one)
     elif is_class(one):
-        module = module_of_type(one)
-    elif type(one) in (types.FunctionType, LRU):
+        module = inspection.module_of_type(one)
+    elif type(one) in (types.FunctionType, inspection.LRU):
         # A plain function and its cache run no code for this.
         module = str(one.__module__)
     else:
-        module = module_name(one) or module_of_type(type(one))
+        module = module_name(one) or inspection.module_of_type(type(one))
     return module.partition(".")[0] == _OWN_PACKAGE
 
 
@@ -213,8 +202,8 @@ def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...]
         # An entry of the growing container is one of many and does not belong in the name; an attribute does, which is
         # a key of the dict of an object or a module.
         is_namespace = holder is not suspect or (type(suspect) is dict and module_name(suspect) != "")
-        is_entry = is_suspect and container_kind(suspect) is not None and not is_namespace
-        if not (is_entry or type(holder) is LRU or is_fixture(holder)):
+        is_entry = is_suspect and inspection.container_kind(suspect) is not None and not is_namespace
+        if not (is_entry or type(holder) is inspection.LRU or is_fixture(holder)):
             if not steps and (type(holder) is dict or issubclass(type(holder), types.ModuleType)):
                 name += f".{via}"
             else:
@@ -227,7 +216,7 @@ def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...]
 def module_name(one: object) -> str:
     """Return the name of a module, given the module or the dict of its globals; empty for other objects."""
     if issubclass(type(one), types.ModuleType):
-        one = instance_dict(one)
+        one = inspection.instance_dict(one)
     if type(one) is not dict or "__spec__" not in one:
         return ""
     name = one.get("__name__")
@@ -236,7 +225,7 @@ def module_name(one: object) -> str:
 
 def describe_holder(one: object) -> str:
     """Describe an object in the form in which paths name it, such as ``module case``."""
-    return _identify(one)[0] or describe(one)
+    return _identify(one)[0] or inspection.describe(one)
 
 
 def _identify(one: Any) -> tuple[str, str]:
@@ -245,34 +234,34 @@ def _identify(one: Any) -> tuple[str, str]:
     if module := module_name(one):
         return f"module {module}{_OF_PLUGIN if is_of_plugin(module) else ''}", module
     if is_class(one):
-        return f"class {class_name(one)}", class_name(one)
+        return f"class {inspection.class_name(one)}", inspection.class_name(one)
     text = kept_by_interpreter(one)
     if kind is types.FunctionType:
         return text or f"function {one.__qualname__}", text
     if issubclass(kind, logging.Logger):
-        name = (instance_dict(one) or {}).get("name")
-        return "", f"logging.getLogger({show_key(name)})" if type(name) is str else ""
+        name = (inspection.instance_dict(one) or {}).get("name")
+        return "", f"logging.getLogger({inspection.show_key(name)})" if type(name) is str else ""
     text = text or _name_instance(one)
     if not text and is_plugin_object(one):
-        return describe(one) + _OF_PLUGIN, f"{module_of_type(kind)}.{type_name(one)}"
+        return inspection.describe(one) + _OF_PLUGIN, f"{inspection.module_of_type(kind)}.{inspection.type_name(one)}"
     return text, text
 
 
 def _name_instance(one: Any) -> str:
     """Name a thread, a fixture, an ``lru_cache``, a frame or a suspended function; empty for other objects."""
-    kind, attributes = type(one), instance_dict(one) or {}
+    kind, attributes = type(one), inspection.instance_dict(one) or {}
     if issubclass(kind, threading.Thread):
         name = attributes.get("_name")
-        return f"thread {show_key(name)}" if type(name) is str else "thread"
+        return f"thread {inspection.show_key(name)}" if type(name) is str else "thread"
     if is_fixture(one):
         return f"fixture {attributes.get('argname')}"
-    if kind is LRU:
+    if kind is inspection.LRU:
         name = attributes.get("__qualname__")
         return f"lru_cache of {name}" if type(name) is str else "lru_cache"
     if kind is types.FrameType:
         return f"frame of {one.f_code.co_qualname}()"
     code = _read_suspended(one, "code")
-    return f"suspended {type_name(one)} {code.co_qualname}()" if code else ""
+    return f"suspended {inspection.type_name(one)} {code.co_qualname}()" if code else ""
 
 
 def kept_by_interpreter(one: object) -> str:
@@ -290,8 +279,8 @@ def kept_by_interpreter(one: object) -> str:
 def is_plugin_object(one: object) -> bool:
     """Return whether an object is of a class of an installed pytest plugin, and no node of pytest's tree of tests."""
     kind = type(one)
-    is_node = (module_of_type(base).startswith("_pytest.") for base in kind.__mro__)
-    return is_of_plugin(module_of_type(kind)) and not any(is_node)
+    is_node = (inspection.module_of_type(base).startswith("_pytest.") for base in kind.__mro__)
+    return is_of_plugin(inspection.module_of_type(kind)) and not any(is_node)
 
 
 def _read_suspended(one: object, name: str) -> Any:
@@ -317,15 +306,15 @@ def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # 
         return f".{_name_in_namespace(beyond, last)}", 3
     if beyond is not None and type(child) is dict and _is_attribute_dict(holder, child, beyond):
         dot = "" if issubclass(type(holder), types.ModuleType) else "."
-        return "cache" if type(holder) is LRU else dot + _name_in_namespace(child, beyond), 2
+        return "cache" if type(holder) is inspection.LRU else dot + _name_in_namespace(child, beyond), 2
     return _describe_direct_reference(holder, child), 1
 
 
 def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
-    if type(holder) is LRU or is_class(holder) or instance_dict(holder) is namespace:
+    if type(holder) is inspection.LRU or is_class(holder) or inspection.instance_dict(holder) is namespace:
         return True
     # An instance of an extension type may keep its attributes in a dict that it does not expose as `__dict__`.
-    unnamed = container_kind(holder) is None and _describe_attribute(holder, namespace) == UNNAMED
+    unnamed = inspection.container_kind(holder) is None and _describe_attribute(holder, namespace) == UNNAMED
     return unnamed and _name_in_namespace(namespace, beyond) != UNNAMED
 
 
@@ -347,7 +336,7 @@ def _describe_function_reference(
         return f"default argument {_find_name(zip(names, defaults, strict=False), second) or '?'!r}", 2
     if second is not None and first is keywords:
         return f"default argument {_find_name(keywords.items(), second) or '?'!r}", 2
-    if second is not None and first is instance_dict(function):
+    if second is not None and first is inspection.instance_dict(function):
         return f".{_name_in_namespace(first, second)}", 2
     return _describe_direct_reference(function, first), 1
 
@@ -357,21 +346,23 @@ def _find_name(pairs: Iterable[tuple[object, object]], wanted: object) -> str:
 
 
 def _describe_direct_reference(holder: Any, child: object) -> str:
-    kind: Any = container_kind(holder)
+    kind: Any = inspection.container_kind(holder)
     found = ""
     if kind is dict:
         for key, value in list(dict.items(holder)):
             if value is child or key is child:
-                return f"[{show_key(key)}]" if value is child else f"key {show_key(key)}"
+                return f"[{inspection.show_key(key)}]" if value is child else f"key {inspection.show_key(key)}"
     elif kind is contextvars.Context:
-        found = next((f"variable {show_key(variable.name)}" for variable, one in holder.items() if one is child), "")
+        found = next(
+            (f"variable {inspection.show_key(variable.name)}" for variable, one in holder.items() if one is child), ""
+        )
     elif kind is set or type(holder) is frozenset:
         found = "element"
     elif kind is not None or type(holder) is tuple:
         entries = enumerate(list((kind or tuple).__iter__(holder)))
         found = next((f"[{index}]" for index, one in entries if one is child), "")
-    elif type(holder) in (types.CellType, LRU):
-        found = "cache" if type(holder) is LRU else "closure cell"
+    elif type(holder) in (types.CellType, inspection.LRU):
+        found = "cache" if type(holder) is inspection.LRU else "closure cell"
     return found or _describe_attribute(holder, child)
 
 
@@ -379,14 +370,14 @@ def _describe_attribute(holder: object, child: object) -> str:
     frame = _frame_of(holder)
     if frame is not None:
         return f"local {_find_name(list(frame.f_locals.items()), child) or '?'!r}"
-    own = list(namespace_of(holder).items()) if is_class(holder) else []
-    name = _find_name(own or [*(instance_dict(holder) or {}).items(), *slots(holder)], child)
+    own = list(inspection.namespace_of(holder).items()) if is_class(holder) else []
+    name = _find_name(own or [*(inspection.instance_dict(holder) or {}).items(), *inspection.slots(holder)], child)
     return f".{name}" if name else UNNAMED
 
 
 def is_fixture(one: object) -> bool:
     """Return whether an object is pytest's `FixtureDef`, which keeps the fixture's value as long as its scope lasts."""
-    return type(one).__name__ == "FixtureDef" and module_of_type(type(one)) == "_pytest.fixtures"
+    return type(one).__name__ == "FixtureDef" and inspection.module_of_type(type(one)) == "_pytest.fixtures"
 
 
 def is_class(one: object) -> TypeGuard[type]:

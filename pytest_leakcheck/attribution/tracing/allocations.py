@@ -18,16 +18,8 @@ from math import inf
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
+from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard, read_path, text_of, with_functions
-from pytest_leakcheck.attribution.object_inspection import (
-    container_kind,
-    describe,
-    describe_many,
-    instance_dict,
-    is_shared,
-    length,
-    own_size,
-)
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step
 
 # The possible numbers of stack frames recorded per allocation, each with a factor: how much more time tracing may add
@@ -342,7 +334,11 @@ def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
         if is_own(at.f_code.co_filename):
             function = f"{at.f_code.co_qualname}()"
             # A generator expression keeps its iterator in `.0`; a variable of the enclosing function reaches the same.
-            variables = {name: one for name, one in at.f_locals.items() if not (name.startswith(".") or is_shared(one))}
+            variables = {
+                name: one
+                for name, one in at.f_locals.items()
+                if not (name.startswith(".") or inspection.is_shared(one))
+            }
             for name, value in variables.items():
                 for steps, held in _iter_held(name, value):
                     if _estimate_size(held) >= _MIN_EXPLAINED_RATIO * wanted:
@@ -353,7 +349,7 @@ def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
 
 def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield the attributes of a variable's object, as they are more specific, then the object, each with its names."""
-    for attribute, held in list((instance_dict(value) or {}).items()):
+    for attribute, held in list((inspection.instance_dict(value) or {}).items()):
         yield (name, f".{attribute}"), held
     yield (name,), value
 
@@ -361,25 +357,25 @@ def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], obje
 def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
     """Describe an object as the owner of a peak; the names are a variable and perhaps an attribute with a dot."""
     entries = list(islice(_iter_entries(held), _MAX_ENTRIES_MEASURED))
-    holds = describe_many(entries, length(held)) if entries else describe(held)
+    holds = inspection.describe_many(entries, inspection.length(held)) if entries else inspection.describe(held)
     variable, *attributes = names
     steps = [Step(f"frame of {function}", f"local {variable!r}", suspect=not (attributes or entries))]
     steps += [Step("an instance", attribute, suspect=not entries) for attribute in attributes]
-    steps += [Step(describe(held), f"[{length(held) - 1}]", suspect=True)] if entries else []
+    steps += [Step(inspection.describe(held), f"[{inspection.length(held) - 1}]", suspect=True)] if entries else []
     name = f"{function} local {variable!r}{''.join(attributes)}"
     return Owner(name, f"frame of {function}", tuple(steps), holds, 0.0)
 
 
 def _estimate_size(one: object) -> float:
     """Estimate the bytes that an object holds, for a large container from a sample of its entries."""
-    count = length(one)
+    count = inspection.length(one)
     some = list(islice(_iter_entries(one), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[:_MAX_ENTRIES_MEASURED]
-    return count * sum(map(own_size, some)) / len(some) if some else own_size(one)
+    return count * sum(map(inspection.own_size, some)) / len(some) if some else inspection.own_size(one)
 
 
 def _iter_entries(one: Any) -> Iterator[object]:
     """Iterate over the entries of a container, and over the values of a dict; other objects have none."""
-    kind: Any = container_kind(one)
+    kind: Any = inspection.container_kind(one)
     if kind is None:
         return iter(())
     entries: Iterator[object] = iter(dict.values(one)) if kind is dict else kind.__iter__(one)

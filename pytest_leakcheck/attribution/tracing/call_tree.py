@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.attribution.call_paths import is_own, line_at, read_path
-from pytest_leakcheck.attribution.object_inspection import name_of_called
+from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.allocations import python_traced
 from pytest_leakcheck.attribution.tracing.tracer import (
     LEAST,

@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
 from pytest_leakcheck.attribution.call_paths import is_standard, path_to
-from pytest_leakcheck.attribution.object_inspection import name_of_called
+from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.tracer import HARMLESS_FUNCTIONS, OWN, Event, Handler, Handover, is_left_out
 from pytest_leakcheck.model.culprit import Site
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.object_inspection import name_of_called
+from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.backends import Tracer
 from pytest_leakcheck.attribution.tracing.tracer import STOPPED, UNLIMITED, Event, Handler, Throttle
 from traced import PLAIN, trace

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_leakcheck.attribution import object_inspection
-from pytest_leakcheck.attribution.object_inspection import amount, is_c, is_shared, parts_of, size_of, walk
+from pytest_leakcheck.attribution import inspection
+from pytest_leakcheck.attribution.inspection import amount, is_c, is_shared, parts_of, size_of, walk
 
 
 class Sparse:
@@ -32,7 +32,7 @@ class Dense:
 def test_an_array_that_refuses_to_tell_its_size_has_none(
     one: object, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(object_inspection, "array_types", lambda: {id(Dense): "array", id(Sparse): "array"})
+    monkeypatch.setattr(inspection, "array_types", lambda: {id(Dense): "array", id(Sparse): "array"})
     assert amount(one) == expected
 
 
