@@ -21,12 +21,7 @@ from typing import Any, Final, TypeVar
 
 from pytest_leakcheck.attribution.call_paths import call_at, is_own, read_path, with_functions
 from pytest_leakcheck.attribution.handles import Things
-from pytest_leakcheck.attribution.tracing.allocations import (
-    MIN_WHOLE_RATIO,
-    Allocations,
-    culprit_of,
-    python_traced,
-)
+from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of, python_traced
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextvars
+import ctypes
 import gc
 import logging
 import signal
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +23,8 @@ from hostile import Hostile
 from leaks import Item, Step
 from pytest_leakcheck.attribution import call_paths
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
-from pytest_leakcheck.attribution.heap.owner_search import Sought, find_owners
+from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners, search
+from pytest_leakcheck.attribution.heap.reference_paths import find_paths
 from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.model.culprit import Step as Reference
 
@@ -346,3 +350,117 @@ def test_what_this_package_fills_is_neither_an_owner_nor_a_reason() -> None:
     finally:
         del call_paths._table  # type: ignore[attr-defined]
     assert (holders.owners, holders.reason) == ((), "no container or value grew at this rate")
+
+
+def test_a_reference_that_is_lost_in_c_is_said_to_be_there() -> None:
+    lost: list[int] = []
+
+    def step(_i: int) -> None:
+        one = Item()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
+        lost.append(id(one))
+
+    holders = holders_of(step, Item)
+    assert holders.owners == ()
+    assert holders.reason == f"{WARM} references are held outside Python objects (C)"
+    for place in lost:
+        ctypes.pythonapi.Py_DecRef(ctypes.cast(place, ctypes.py_object))
+
+
+def test_a_container_that_is_held_from_c_is_said_to_be() -> None:
+    def hidden() -> Callable[[], Callable[[], None] | None]:
+        items: list[bytes] = []
+
+        def add() -> None:
+            items.append(bytes(100))
+
+        return weakref.ref(atexit.register(add))
+
+    reference = hidden()
+    holders = holders_of(lambda _i: _call(reference()))
+    atexit.unregister(reference())  # type: ignore[arg-type]
+    assert holders.owners == ()
+    assert holders.reason == f"a list of {WARM + MORE} grows, and is held outside Python objects (C)"
+
+
+def _call(function: Callable[[], None] | None) -> None:
+    assert function is not None
+    function()
+
+
+def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
+    """What holds a text is no container, so it has no entries that could be of a type written in C."""
+    report = SimpleNamespace(text="x" * 200)
+    found = search(Sought(iterations=10, size=10_000.0), [], [Growing(report, 5, report.text)], ())
+    assert found.owners == ()
+    assert found.reason == "no container or value grew at this rate"
+
+
+def test_a_search_without_time_says_so_and_guesses_nothing() -> None:
+    gc.freeze()
+    kept = Item()
+    kept.beside = Item()
+    kept.beside.beside = Item()
+    new = newcomers()
+    gc.unfreeze()
+    sought = Sought(iterations=2, rate=1.0, in_python=True)
+    found = search(sought, [kept.beside, kept.beside.beside], (), new, deadline=0.0)
+    assert found == Holders((), "the search ran out of time")
+    assert search(sought, [kept.beside, kept.beside.beside], (), new).reason != found.reason
+
+
+def test_callbacks_of_atexit_are_counted_and_named_where_they_come_at_the_rate() -> None:
+    def owners(**evidence: Any) -> list[tuple[str, float]]:
+        return [(one.name, one.gained) for one in search(Sought(10, **evidence), [], [], ()).owners]
+
+    assert owners(rate=2.0, in_python=True, exits=10) == [("atexit", 1.0)]
+    assert owners(rate=1.0, identities=frozenset({7}), exits=10) == [("atexit", 1.0)]
+    assert owners(rate=1.0, in_python=True, exits=4) == []
+    # Variables come more often than objects that the collector tracks: their table has few.
+    context = contextvars.Context()
+    grown = [Growing(context, 10)]
+    assert search(Sought(10, 0.4, in_python=True), [], grown, ()).owners == ()
+    (owner,) = context.run(search, Sought(10, 0.4, in_python=True), [], grown, ()).owners
+    assert (owner.name, owner.holds) == ("context of the running thread", "10 × variable")
+    # What C allocated is no part of a callback.
+    assert owners(size=5000.0, exits=10) == []
+
+
+class Graph:
+    """What a library has one of, and what all that is built refers to."""
+
+    def __init__(self) -> None:
+        self.registered: list[object] = []
+
+
+class Built:
+    __slots__ = ("graph",)
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+
+@pytest.fixture
+def root() -> Iterator[dict[str, object]]:
+    module = ModuleType("case_of_roots")
+    yield vars(module)
+    module.__dict__.clear()
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_many_of_one_kind_do_not_hide_the_way_out(root: dict[str, object], *, first: bool) -> None:
+    graph = Graph()
+    if first:
+        root["stack"] = [(graph,)]
+    built = [Built(graph) for _ in range(500)]
+    graph.registered.extend(built)
+    if not first:
+        root["stack"] = [(graph,)]
+    gc.collect()
+    (path,) = find_paths([graph.registered], {id(built)})
+    assert path, "no way was found"
+    assert path[0] is root
+    del root["stack"]
+    (path,) = find_paths([graph.registered], {id(built)})
+    # Only this test's own names are left.
+    assert not path or path[0] is not root

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 
 from pytest_leakcheck.attribution.call_paths import read_path
-from pytest_leakcheck.attribution.tracing.allocations import Allocations, Kept, culprit_of
+from pytest_leakcheck.attribution.tracing.allocations import Allocations, Composition, Kept, culprit_of
 from pytest_leakcheck.model.culprit import Site
 
 TEST = ("/project/test_it.py", 10)
@@ -83,3 +84,22 @@ def test_lines_whose_objects_replace_others_are_left_out() -> None:
     assert traced(lambda number: pages.__setitem__(number, Page()), steady=False) > 4000
     assert traced(lambda number: pages.__setitem__(number, Page()), steady=True) < 1000
     assert traced(lambda _number: texts.append(bytes(5000)), steady=True) > 4000
+
+
+MIB = 1 << 20
+
+
+def test_the_hidden_iterator_of_a_generator_expression_is_no_owner() -> None:
+    parts = [bytes([number]) * MIB for number in range(8)]
+    composition = Composition("rss", 8 * MIB)
+
+    def inspect(part: bytes) -> int:
+        composition.look(sys._getframe(1), 8 * MIB, 8 * MIB)
+        return len(part)
+
+    assert sum(inspect(part) for part in parts) == 8 * MIB
+    owner = composition.culprit().owner
+    assert owner is not None
+    # The frame of the generator expression has a variable `.0`, which reaches all of the parts too.
+    assert owner.name == f"{test_the_hidden_iterator_of_a_generator_expression_is_no_owner.__name__}() local 'parts'"
+    assert owner.holds.startswith("8 × bytes")

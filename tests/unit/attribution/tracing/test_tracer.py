@@ -1,9 +1,12 @@
+"""Events of calls and lines; what a tracer displaces is in force again after it, and what the program sets is kept."""
+
 from __future__ import annotations
 
 import gc
 import os
 import signal
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +16,9 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.attribution.inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.backends import Tracer
+from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.tracer import STOPPED, UNLIMITED, Event, Handler, Throttle
-from traced import PLAIN, trace
+from traced import PLAIN, Counter, Counting, followed, line_found, marked, trace
 
 MONITORED = sys.version_info >= (3, 12)
 HERE = __file__
@@ -262,3 +265,178 @@ def test_a_recursion_without_end_ends_as_it_does() -> None:
     assert sys.getprofile() is before
     # Where it is the interpreter that takes the profile function out, that is said.
     assert "recursion" in tracer.interrupted or not tracer.interrupted
+
+
+def hook(*_: object) -> None: ...
+
+
+def test_what_was_in_force_before_is_so_after() -> None:
+    before, before_threads, before_trace = sys.getprofile(), threading.getprofile(), sys.gettrace()  # type: ignore[attr-defined, unused-ignore]
+    tracer = Tracer(Counting(__file__), PLAIN)
+    try:
+        sys.setprofile(hook)
+        threading.setprofile(hook)
+        sys.settrace(hook)
+        for _ in range(2):
+            tracer.arm()
+            inner(2)
+            tracer.disarm()
+            assert sys.getprofile() is hook
+            assert threading.getprofile() is hook  # type: ignore[attr-defined, unused-ignore]
+            assert sys.gettrace() is hook
+    finally:
+        sys.settrace(before_trace)
+        sys.setprofile(before)
+        threading.setprofile(before_threads)
+        tracer.close()
+    assert tracer.interrupted == ""
+
+
+@pytest.mark.skipif(MONITORED, reason="sys.monitoring leaves sys.setprofile alone")
+@pytest.mark.parametrize("own", [hook, None])
+def test_a_program_that_sets_its_own_profile_function_keeps_it(own: Any) -> None:
+    listener = Counting(__file__)
+    tracer = Tracer(listener, PLAIN)
+
+    def program() -> None:
+        inner(1)
+        sys.setprofile(own)
+        inner(2)
+
+    before = sys.getprofile()
+    try:
+        tracer.arm()
+        program()
+        tracer.disarm()
+        assert sys.getprofile() is own
+        assert "sys.setprofile" in tracer.interrupted
+        seen = listener.events
+        tracer.arm()
+        inner(2)
+        tracer.disarm()
+        assert listener.events == seen
+        assert sys.getprofile() is own
+    finally:
+        sys.setprofile(before)
+        tracer.close()
+
+
+@pytest.mark.skipif(MONITORED, reason="sys.monitoring leaves sys.setprofile alone")
+def test_a_thread_that_outlives_the_iteration_gets_what_was_displaced() -> None:
+    go, seen = threading.Event(), []
+
+    def stay() -> None:
+        go.wait()
+        inner(1)
+        seen.append(sys.getprofile())
+
+    before = threading.getprofile()  # type: ignore[attr-defined, unused-ignore]
+    threading.setprofile(hook)
+    try:
+        thread = threading.Thread(target=stay)
+        trace(Counting(__file__), thread.start)
+        go.set()
+        thread.join()
+    finally:
+        threading.setprofile(before)
+    assert seen == [hook]
+
+
+def own_line(counter: Counter) -> None:
+    for _ in range(3):
+        len("")
+    counter.value += 1  # here
+    len("")
+
+
+def test_growth_in_a_line_of_its_own() -> None:
+    counter = Counter()
+    culprit = followed(counter.read, lambda: own_line(counter))
+    assert culprit.path[-1].function == "own_line"
+    assert culprit.path[-1].call == ""
+    assert culprit.code is own_line.__code__
+    lines = Lines(own_line.__code__, counter.read, PLAIN)
+    lines.arm()
+    own_line(counter)
+    lines.disarm()
+    lines.close()
+    assert lines.line() == marked(own_line)
+
+
+def drop_in_part(counter: Counter) -> None:
+    counter.value += 100  # here
+    counter.value -= 99
+
+
+def drop_one_of_two(counter: Counter) -> None:
+    counter.value += 50
+    counter.value += 50
+    counter.value -= 99
+
+
+def match_twice(counter: Counter) -> None:
+    counter.value += 1
+    counter.value += 1
+    counter.value -= 1
+
+
+def test_the_only_line_that_gains_made_what_remains() -> None:
+    counter = Counter()
+    assert line_found(drop_in_part, counter.read, lambda: drop_in_part(counter)) == marked(drop_in_part)
+    # Which of two lines made what remains cannot be known.
+    assert line_found(drop_one_of_two, counter.read, lambda: drop_one_of_two(counter)) == 0
+    assert line_found(match_twice, counter.read, lambda: match_twice(counter)) == 0
+
+
+def test_lines_of_a_generator_and_of_a_recursion() -> None:
+    counter = Counter()
+
+    def numbers() -> Iterator[int]:
+        yield 1
+        counter.value += 5  # in the generator
+        yield 2
+
+    def down(n: int) -> None:
+        if n:
+            down(n - 1)
+        else:
+            counter.value += 5  # in the recursion
+
+    def consume() -> None:
+        for _ in numbers():
+            # Not its doing.
+            counter.value += 1
+
+    here = test_lines_of_a_generator_and_of_a_recursion
+    assert line_found(numbers, counter.read, consume) == marked(here, "# in the generator")
+    assert line_found(down, counter.read, lambda: down(4)) == marked(here, "# in the recursion")
+
+
+def test_a_trace_function_that_was_in_force_is_so_after_the_second_round() -> None:
+    def hook(*_: object) -> Any:
+        return hook
+
+    counter = Counter()
+    before = sys.gettrace()
+    sys.settrace(hook)
+    try:
+        assert line_found(own_line, counter.read, lambda: own_line(counter)) == marked(own_line)
+        assert sys.gettrace() is hook
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring leaves sys.settrace alone")
+def test_a_program_that_sets_its_own_trace_function_keeps_it() -> None:
+    def hook(*_: object) -> None: ...
+
+    before = sys.gettrace()
+    lines = Lines(own_line.__code__, int, PLAIN)
+    try:
+        lines.arm()
+        sys.settrace(hook)
+        lines.disarm()
+        assert sys.gettrace() is hook
+    finally:
+        sys.settrace(before)
+    assert "sys.settrace" in lines.interrupted

@@ -1,12 +1,16 @@
-"""The memory cgroups of a process, of either version, read from a tree that looks like the kernel's."""
+"""The limits of a process, and its memory cgroups of either version, read from a tree that looks like the kernel's."""
 
 from __future__ import annotations
 
+import os
+import resource
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from pytest_leakcheck.probes.resource_limits import groups_of
+from pytest_leakcheck.probes import resource_limits
+from pytest_leakcheck.probes.resource_limits import groups_of, read_limits
 
 MIB = 1 << 20
 
@@ -42,3 +46,16 @@ def test_those_with_a_limit_from_the_inside_out(
 
 def test_where_nothing_can_be_read_there_is_none(tmp_path: Path) -> None:
     assert list(groups_of(7, tmp_path, tmp_path)) == []
+
+
+def test_limits_are_those_of_the_process_and_the_machine() -> None:
+    found = read_limits()
+    assert found["fd"] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert found["heap"] == found["rss"]
+    assert 0 < found["rss"] <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_tighter_of_machine_and_cgroup_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_limits, "groups_of", lambda: [SimpleNamespace(limit=MIB)])
+    assert read_limits()["rss"] == MIB
+    assert read_limits(machine_memory=MIB // 2)["rss"] == MIB // 2
