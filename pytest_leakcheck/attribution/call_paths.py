@@ -69,6 +69,12 @@ def read_path(path: Sequence[Site]) -> Where | None:
     return Where(own, next((site for site in candidates if is_own(site.file)), candidates[0]), phase, fixture)
 
 
+def line_of(path: Sequence[Site]) -> tuple[str, int] | None:
+    """Return the file and the line that the test's author can change; None as `read_path`."""
+    where = read_path(path)
+    return None if where is None else (where.site.file, where.site.line)
+
+
 @cache
 def is_harness(file: str) -> bool:
     """Return whether a file belongs to pytest (including pluggy), a pytest plugin, or this package."""

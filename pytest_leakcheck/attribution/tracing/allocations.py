@@ -19,7 +19,15 @@ from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.attribution import inspection
-from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard, read_path, text_of, with_functions
+from pytest_leakcheck.attribution.call_paths import (
+    is_harness,
+    is_own,
+    is_standard,
+    line_of,
+    read_path,
+    text_of,
+    with_functions,
+)
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step
 
 # The possible numbers of stack frames recorded per allocation, each with a factor: how much more time tracing may add
@@ -197,9 +205,8 @@ def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Kept | None:
 def _sum_by_line(kept: Sequence[Kept]) -> dict[_Line, Kept]:
     made: dict[_Line, Kept] = {}
     for one in kept:
-        where = read_path(one.path)
-        if where is not None:
-            _add(made, (where.site.file, where.site.line), one)
+        if line := line_of(one.path):
+            _add(made, line, one)
     return made
 
 

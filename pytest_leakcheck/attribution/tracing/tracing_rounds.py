@@ -9,7 +9,7 @@ import gc
 import sys
 import tempfile
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Final, TypeVar
 
-from pytest_leakcheck.attribution.call_paths import call_at, is_own, read_path, with_functions
+from pytest_leakcheck.attribution.call_paths import call_at, is_own, line_of, read_path, with_functions
 from pytest_leakcheck.attribution.handles import Things
 from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of, python_traced
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
@@ -105,9 +105,8 @@ class Made:
 
     @property
     def line(self) -> tuple[str, int]:
-        """File and line that the test's author can change; ``("", 0)`` if unknown."""
-        where = read_path(self.path)
-        return (where.site.file, where.site.line) if where else ("", 0)
+        """As `line_of`; ``("", 0)`` if unknown."""
+        return line_of(self.path) or ("", 0)
 
     def resolve(self) -> Where | None:
         """Return the path with function names and the last call as written; None if there is no path."""
@@ -248,7 +247,7 @@ def _explain_none(tracer: Tracer, some: bool, counted: bool, schedule: Schedule)
 
 
 def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
-    return (key for key, one in arrivals.items() if Made(one.path).line == made.line)
+    return (key for key, one in arrivals.items() if line_of(one.path) == made.line)
 
 
 def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the round
@@ -312,7 +311,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         tree.lacks_python = slower.coarse or not seen
         tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
     traced = tree.explain(round(slope * counted))
-    if read_path(traced.path) is None:
+    if line_of(traced.path) is None:
         return Made(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
     why = traced.why
     if traced.ends_early or (tracer.coarse and not _has_own_line(traced.path)):
@@ -410,14 +409,11 @@ def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arri
     by_line: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Arrival] = {}
     for arrival in arrivals:
-        where = read_path(arrival.path)
-        if where is not None:
-            line = (where.site.file, where.site.line)
+        line = line_of(arrival.path)
+        if line is not None:
             by_line[line] += int(arrival.what) if things.sized else 1
             first.setdefault(line, arrival)
-    for line, much in by_line.most_common(1):
-        return first[line], much
-    return None
+    return next(((first[line], much) for line, much in by_line.most_common(1)), None)
 
 
 @contextmanager
@@ -479,16 +475,15 @@ def find_most(records: Iterable[Any], wanted: float) -> Made | None:
 
     The records are memray's; a frame in them is a function, a file and a line, the innermost first.
     """
-    by_line: dict[tuple[str, int], list[tuple[int, Made]]] = {}
+    by_line: dict[tuple[str, int], list[tuple[int, Made]]] = defaultdict(list)
     for one in records:
         path = tuple(Site(file, line, function) for function, file, line in reversed(one.stack_trace()))
         names = takewhile(
             lambda name: not name.startswith(_INTERPRETER_PREFIXES), (f[0] for f in one.native_stack_trace())
         )
         functions = dict.fromkeys(name for name in names if not name.startswith("<"))
-        made = Made(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])
-        if read_path(path) is not None:
-            by_line.setdefault(made.line, []).append((one.size, made))
+        if line := line_of(path):
+            by_line[line].append((one.size, Made(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])))
     best = max(by_line.values(), key=lambda some: sum(size for size, _made in some), default=[])
     if not best or sum(size for size, _made in best) < _MIN_RATIO * wanted:
         return None
