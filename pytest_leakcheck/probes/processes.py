@@ -10,30 +10,14 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.probes.base import Stateless, Unavailable
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
-
-class Tree(Protocol):
-    """The interface of a probe of ``fd``, ``thread`` and ``process``; `own` is for `CollectorWatch`."""
-
-    def open(self) -> None: ...
-    def own(self) -> tuple[int, int]: ...
-    def own_fds(self) -> int: ...
-    def read(self) -> tuple[int, int, int]: ...
-    def close(self) -> None: ...
-
-
 # Flags of `waitid`: check for children without waiting, and do not reap one that has ended. 0 if there is no `waitid`.
 _PEEK_FLAGS: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
-
-
-def process_tree() -> Tree:
-    """Return the process-tree probe for this platform."""
-    return LinuxTree() if sys.platform.startswith("linux") else PortableTree()
 
 
 # How often a count is tried before it is not used: another thread may open or close a descriptor at the same moment.
@@ -193,6 +177,15 @@ class PortableTree(Stateless):
                 its_fds, its_threads = self._descriptors(child), child.num_threads()
                 fds, threads, processes = fds + its_fds, threads + its_threads, processes + 1
         return fds, threads, processes
+
+
+# The probe of this platform; `own` is for `CollectorWatch`.
+Tree: TypeAlias = LinuxTree | PortableTree
+
+
+def process_tree() -> Tree:
+    """Return the process-tree probe for this platform."""
+    return LinuxTree() if sys.platform.startswith("linux") else PortableTree()
 
 
 def thread_ids() -> frozenset[str]:

@@ -63,7 +63,7 @@ def _limited_ancestors(top: Path, path: str, limit_name: str, usage: str, cache:
                 yield Group(folder, limit, folder / usage, cache)
 
 
-def read_limits(machine_memory: int | None = None) -> dict[str, int]:
+def read_limits() -> dict[str, int]:
     """Return the limits of ``fd``, ``heap`` and ``rss``, without those that are unknown or infinite.
 
     ``fd``: soft RLIMIT_NOFILE; others: the smallest of the cgroup limits and the machine's memory, in bytes.
@@ -75,8 +75,7 @@ def read_limits(machine_memory: int | None = None) -> dict[str, int]:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:
             limits["fd"] = soft
-    of_machine = _machine_memory() if machine_memory is None else machine_memory
-    memory = [size for size in (of_machine, *(group.limit for group in groups_of())) if size]
+    memory = [size for size in (_machine_memory(), *(group.limit for group in groups_of())) if size]
     if memory:
         limits["heap"] = limits["rss"] = min(memory)
     return limits

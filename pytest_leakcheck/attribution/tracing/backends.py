@@ -55,20 +55,17 @@ class ProfiledCalls(CallTracer):
         sys.setprofile(self._hook)
 
     def _remove(self) -> str:
-        why = ""
+        # The hook is kept until the next `_prepare`: releasing it here would change the counter.
+        self._active = False
         current: Any = sys.getprofile()
-        if current is self._hook or (current is None and self._gave_up):
+        is_ours = current is self._hook or (current is None and self._gave_up)
+        if is_ours:
             sys.setprofile(self._before)
-        else:
-            why = _DISPLACED
         current = threading.getprofile()
         if current is self._thread_hook:
             threading.setprofile(self._before_in_threads)
-        else:
-            why = _DISPLACED
-        # The hook is kept until the next `_prepare`: releasing it here would change the counter.
-        self._active = False
-        return why
+            return "" if is_ours else _DISPLACED
+        return _DISPLACED
 
     def close(self) -> None:
         super().close()
@@ -137,25 +134,19 @@ class TracedLines(LineTracer):
         sys.settrace(self._trace_function)
 
     def _remove(self) -> str:
-        why = ""
-        current: Any = sys.gettrace()
-        if current is self._trace_function:
-            sys.settrace(self._before)
-        else:
-            why = _TRACE_DISPLACED
-        current = threading.gettrace()
-        if current is self._trace_function:
-            threading.settrace(self._before_in_threads)  # type: ignore[arg-type, unused-ignore]
-        else:
-            why = _TRACE_DISPLACED
         self._active = False
+        current: tuple[Any, Any] = sys.gettrace(), threading.gettrace()
+        of_thread, of_new_threads = (one is self._trace_function for one in current)
+        if of_thread:
+            sys.settrace(self._before)
+        if of_new_threads:
+            threading.settrace(self._before_in_threads)  # type: ignore[arg-type, unused-ignore]
         for frame, before in self._running:
-            current = frame.f_trace
-            if current is self._line_function:
+            if frame.f_trace is self._line_function:
                 frame.f_trace = before
         self._before = None
         self._running.clear()
-        return why
+        return "" if of_thread and of_new_threads else _TRACE_DISPLACED
 
     def _on_call(self, frame: FrameType, _kind: str, _argument: Any) -> Any:
         if not self._active:
@@ -205,6 +196,15 @@ class _Tool:
         """Whether the id still belongs to this package; the program may have freed it, and another tool may hold it."""
         return bool(_MONITORING.get_tool(self.number) == _TOOL_NAME)
 
+    def set_events(self, everywhere: int, code: CodeType | None = None, inside: int = 0) -> str:
+        """Report these events, and others in one function; return why that is impossible, empty if it is not."""
+        if not self.is_held:
+            return _TOOL_ID_FREED
+        if code is not None:
+            _MONITORING.set_local_events(self.number, code, inside)
+        _MONITORING.set_events(self.number, everywhere)
+        return ""
+
     def close(self) -> None:
         if self.is_held:
             for event in self._callbacks:
@@ -242,18 +242,13 @@ class MonitoredCalls(CallTracer):
         self._threads.current = TracedThread(handler)
 
     def _install(self) -> None:
-        if not self._tool.is_held:
-            return
-        if self.coarse:
+        if self.throttle.coarse:
             # Enable the events again that were disabled because an iteration was stopped or a C call was too deep.
             _MONITORING.restart_events()
-        _MONITORING.set_events(self._tool.number, self._events)
+        self._tool.set_events(self._events)
 
     def _remove(self) -> str:
-        if not self._tool.is_held:
-            return _TOOL_ID_FREED
-        _MONITORING.set_events(self._tool.number, 0)
-        return ""
+        return self._tool.set_events(0)
 
     def close(self) -> None:
         super().close()
@@ -322,19 +317,12 @@ class MonitoredLines(LineTracer):
         self._tool = _Tool(self._make_callbacks())
 
     def _install(self, running: list[FrameType]) -> None:  # noqa: ARG002 - events also come from frames that run already
-        if not self._tool.is_held:
-            return
         if self.throttle.coarse:
             _MONITORING.restart_events()
-        _MONITORING.set_local_events(self._tool.number, self._code, self._inside)
-        _MONITORING.set_events(self._tool.number, self._everywhere)
+        self._tool.set_events(self._everywhere, self._code, self._inside)
 
     def _remove(self) -> str:
-        if not self._tool.is_held:
-            return _TOOL_ID_FREED
-        _MONITORING.set_local_events(self._tool.number, self._code, 0)
-        _MONITORING.set_events(self._tool.number, 0)
-        return ""
+        return self._tool.set_events(0, self._code)
 
     def close(self) -> None:
         super().close()
