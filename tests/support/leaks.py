@@ -64,26 +64,28 @@ LOG = ""
 logger = logging.getLogger("leaks.logger")
 
 
+def _keep(container: Any, one: object, leaky: bool) -> None:
+    container.append(one)
+    _keep_or_clear(container, leaky)
+
+
 def _keep_or_clear(container: Any, leaky: bool) -> None:
     if not leaky:
         container.clear()
 
 
 def module_list(_i: int, leaky: bool) -> None:
-    KEPT.append(bytes(3000))
-    _keep_or_clear(KEPT, leaky)
+    _keep(KEPT, bytes(3000), leaky)
 
 
 def list_of_items(_i: int, leaky: bool) -> None:
-    KEPT.append(Item())
-    _keep_or_clear(KEPT, leaky)
+    _keep(KEPT, Item(), leaky)
 
 
 def list_of_cycles(_i: int, leaky: bool) -> None:
     one = Item()
     one.beside = one
-    KEPT.append(one)
-    _keep_or_clear(KEPT, leaky)
+    _keep(KEPT, one, leaky)
 
 
 def untracked_dict(i: int, leaky: bool) -> None:
@@ -97,15 +99,13 @@ def hash_set(i: int, leaky: bool) -> None:
 
 
 def grouped(_i: int, leaky: bool) -> None:
-    GROUPED["all"].append(bytes(300))
-    _keep_or_clear(GROUPED["all"], leaky)
+    _keep(GROUPED["all"], bytes(300), leaky)
 
 
 def thread_local(_i: int, leaky: bool) -> None:
     if not hasattr(PER_THREAD, "entries"):
         PER_THREAD.entries = []
-    PER_THREAD.entries.append(bytes(300))
-    _keep_or_clear(PER_THREAD.entries, leaky)
+    _keep(PER_THREAD.entries, bytes(300), leaky)
 
 
 def hostile(_i: int, leaky: bool) -> None:
@@ -117,31 +117,26 @@ def hostile(_i: int, leaky: bool) -> None:
 def weak_keys(_i: int, leaky: bool) -> None:
     key = Item()
     BY_KEY[key] = bytes(300)
-    LIVE_KEYS.append(key)
-    _keep_or_clear(LIVE_KEYS, leaky)
+    _keep(LIVE_KEYS, key, leaky)
 
 
 def class_attribute(_i: int, leaky: bool) -> None:
-    Trainer.history.append(bytes(700))
-    _keep_or_clear(Trainer.history, leaky)
+    _keep(Trainer.history, bytes(700), leaky)
 
 
 def instance(_i: int, leaky: bool) -> None:
-    trainer.uploads["all"].append(bytearray(700))
-    _keep_or_clear(trainer.uploads["all"], leaky)
+    _keep(trainer.uploads["all"], bytearray(700), leaky)
 
 
 def slots(_i: int, leaky: bool) -> None:
-    slotted.entries.append(bytes(700))
-    _keep_or_clear(slotted.entries, leaky)
+    _keep(slotted.entries, bytes(700), leaky)
 
 
 def _collector() -> Callable[[str, bool], None]:
     items: list[str] = []
 
     def add(text: str, leaky: bool) -> None:
-        items.append(text)
-        _keep_or_clear(items, leaky)
+        _keep(items, text, leaky)
 
     return add
 
@@ -154,8 +149,7 @@ def closure(i: int, leaky: bool) -> None:
 
 
 def remember(one: object, leaky: bool, acc: list[object] = []) -> None:  # noqa: B006 - the leak
-    acc.append(one)
-    _keep_or_clear(acc, leaky)
+    _keep(acc, one, leaky)
 
 
 def default_argument(_i: int, leaky: bool) -> None:
@@ -173,8 +167,7 @@ def keyword_default(_i: int, leaky: bool) -> None:
 
 def function_attribute(_i: int, leaky: bool) -> None:
     calls: list[bytes] = function_attribute.__dict__.setdefault("calls", [])
-    calls.append(bytes(400))
-    _keep_or_clear(calls, leaky)
+    _keep(calls, bytes(400), leaky)
 
 
 def _feed() -> Iterator[None]:
