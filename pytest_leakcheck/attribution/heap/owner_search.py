@@ -122,7 +122,11 @@ class _Search:
     counted: frozenset[int]
     growing: Mapping[int, Growing]
     skipped: set[int]
-    check_time: Callable[[], object]
+    deadline: float = inf
+
+    def check_time(self) -> None:
+        if clock.monotonic() > self.deadline:
+            raise TimeoutError
 
     def older_holders(self) -> Iterator[_Hold]:
         # The dict of a module is listed too. Its other referents are private to its C code and may be dead: in Python
@@ -144,7 +148,7 @@ class _Search:
         entries = {id(one): one for one in gc.get_referents(holder) if id(one) in self.new and one is not holder}
         if found := self.counted & {*entries, *self.reachable(list(entries.values()))}:
             last = [one for one in entries.values() if id(one) in self.counted] or list(entries.values())
-            if self.follows(last[-1], entries) or self._replaces(holder, last):
+            if self.follows(last[-1], entries):
                 self.skipped.add(id(holder))
             else:
                 yield _Hold(holder, last[-1], found)
@@ -165,14 +169,6 @@ class _Search:
             if target is not None and id(_callback_of(part)) in beside and id(target) in self.new:
                 return id(target) not in self.reachable((entry,))
         return False
-
-    def _replaces(self, holder: object, entries: Sequence[object]) -> bool:
-        """Return whether several entries of a container that has not grown hold survivors: they replaced others."""
-        if inspection.container_kind(holder) is None or id(holder) in self.growing:
-            return False
-        some = entries[-_MAX_SAMPLED:]
-        leading = (one for one in some if id(one) in self.counted or self.counted & self.reachable((one,)))
-        return len(list(islice(leading, 2))) > 1
 
     def reachable(self, start: Sequence[object]) -> set[int]:
         """Return the ``id()`` of each new object to which references from these lead, perhaps including these."""
@@ -201,11 +197,6 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     `new` has the ``id()`` of each object created since the measurement began: older objects that lead to it own it.
     `ignore` has those of objects that cannot be owners, such as the plugin's own.
     """
-
-    def check_time() -> None:
-        if clock.monotonic() > deadline:
-            raise TimeoutError
-
     own, builtin = _group_by_type(sought, came)
     unfit = frozenset(id(one.holder) for one in growing if not _gain_may_fit(sought, one))
     sought = replace(sought, unfit=unfit)
@@ -216,7 +207,7 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     # are made of them.
     for survivors in (*own, (), *builtin):
         try:
-            holders = find_owners(sought, growing, survivors, new, ours, check_time=check_time)
+            holders = find_owners(sought, growing, survivors, new, ours, deadline=deadline)
         except TimeoutError:
             return listed if listed.owners else Holders((), "the search ran out of time")
         if holders.owners and (sought.identities is None or not _is_list_of_library(holders.owners[0])):
@@ -239,7 +230,7 @@ def _held_by_interpreter(
 ) -> Iterator[Owner]:
     """Yield what C holds more of: callbacks of `atexit`, variables of a context, handlers that hold earlier ones."""
     counts = {("atexit", "callbacks"): (sought.exits, "callback of atexit.register()")}
-    search = _Search(frozenset(new), frozenset(), {}, set(), bool)
+    search = _Search(frozenset(new), frozenset(), {}, set())
     for handler in map(signal.getsignal, signal.valid_signals()):
         if id(handler) in search.new:
             reached = search.reachable((handler,))
@@ -310,20 +301,18 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     new: Collection[int] = (),
     ignore: Collection[int] = (),
     *,
-    check_time: Callable[[], object] = bool,
+    deadline: float = inf,
 ) -> Holders:
     """Find the owners of `survivors`, all new objects of one kind; if there are none, of what grows as expected."""
     counted = frozenset(map(id, survivors))
     skipped = {*ignore, id(growing), id(survivors)}
     grown = {id(one.holder): one for one in growing if not one.is_value}
-    within = _Search(counted | frozenset(new), counted, grown, skipped, check_time)
+    within = _Search(counted | frozenset(new), counted, grown, skipped, deadline)
     passed = skipped | sought.unfit
-    candidates = [one for one in growing if id(one.holder) not in passed and not _newest_follows(one, 1, within)]
+    candidates = [one for one in growing if id(one.holder) not in passed and not _newest_follows(one, within)]
     if survivors:
         return _find_owners_of_survivors(survivors, candidates, sought, within)
-    fit = fitting(candidates, sought.iterations, sought.rate, sought.size)
-    # If a container with weak keys grows, another one keeps its keys.
-    fit = (tuple(one for one in fit if not _newest_follows(one, 0, within)) or fit)[:_MAX_OWNERS]
+    fit = fitting(candidates, sought.iterations, sought.rate, sought.size)[:_MAX_OWNERS]
     paths = find_paths([one.holder for one in fit], skipped)
     found = [
         (_describe_growing(one, path, sought.iterations), one.holder, is_runners(path))
@@ -465,11 +454,11 @@ def _newest_payloads(one: Growing) -> list[object]:
     return [key if any(type(value) is kind for kind in _TRIVIAL_TYPES) else value for key, value in pairs]
 
 
-def _newest_follows(one: Growing, at: int, search: _Search) -> bool:
-    """Return whether the newest key (0) or value (1) of a container keeps nothing alive."""
+def _newest_follows(one: Growing, search: _Search) -> bool:
+    """Return whether the newest value of a container keeps nothing alive."""
     if one.is_value or inspection.container_kind(one.holder) is None:
         return False
-    return any(search.follows(pair[at], set(map(id, pair))) for pair in inspection.last_entries(one.holder, 1))
+    return any(search.follows(pair[1], set(map(id, pair))) for pair in inspection.last_entries(one.holder, 1))
 
 
 def _without_test_runner(found: Sequence[tuple[Owner, object, bool]], *, joint: bool) -> Holders:
