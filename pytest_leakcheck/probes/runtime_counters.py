@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pytest_leakcheck.probes.base import NotInUse, Stateless, Unavailable
@@ -70,6 +70,14 @@ class ArrowPool(Stateless):
         return int(self._read())
 
 
+def task_sets() -> tuple[Collection[Any], ...]:
+    """Return the sets of live asyncio tasks; none if asyncio is not loaded, or does not have them."""
+    tasks = sys.modules.get("asyncio.tasks")
+    # Up to Python 3.11 there is one weak set of tasks. From 3.12 on, eagerly started tasks are in a separate set.
+    known = [getattr(tasks, name, None) for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks")]
+    return tuple(one for one in known if one is not None)
+
+
 class Tasks(Stateless):
     """``task``: live asyncio tasks of all loops, pending, or finished and still referenced.
 
@@ -81,12 +89,9 @@ class Tasks(Stateless):
     resource = "task"
 
     def open(self) -> None:
-        tasks: Any = sys.modules.get("asyncio.tasks")
-        if tasks is None:
+        if "asyncio.tasks" not in sys.modules:
             raise NotInUse("asyncio is not loaded by the end of warm-up: there are no tasks to count")
-        # Up to Python 3.11 there is one weak set of tasks. From 3.12 on, eagerly started tasks are in a separate set.
-        known = [getattr(tasks, name, None) for name in ("_all_tasks", "_scheduled_tasks", "_eager_tasks")]
-        self._sets = tuple(one for one in known if one is not None)
+        self._sets = task_sets()
         if not self._sets or sys.version_info >= (3, 14):
             raise Unavailable(
                 f"asyncio of Python {sys.version_info[0]}.{sys.version_info[1]} does not expose its tasks"

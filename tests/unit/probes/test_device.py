@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,6 +58,19 @@ def opened(*devices: Device) -> Vram:
     return vram
 
 
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let these be the libraries that are loaded."""
+
+    def load(**libraries: Any) -> None:
+        for name in ("torch", "tensorflow", "jax"):
+            monkeypatch.delitem(sys.modules, name, raising=False)
+            if name in libraries:
+                monkeypatch.setitem(sys.modules, name, libraries[name])
+
+    return load
+
+
 def test_it_sums_its_devices_and_is_as_trustworthy_as_the_worst_of_them() -> None:
     first, second = Fake("a:0", "measured", allocated=3), Fake("a:1", "accounted", allocated=4)
     vram = opened(first, second)
@@ -66,19 +80,16 @@ def test_it_sums_its_devices_and_is_as_trustworthy_as_the_worst_of_them() -> Non
     assert not second.open_now
 
 
-def test_without_a_device_it_is_unavailable_and_never_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("torch", "tensorflow", "jax"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+def test_without_a_device_it_is_unavailable_and_never_0(only: Callable[..., None]) -> None:
+    only()
     with pytest.raises(NotInUse, match="no accelerator: none of torch, tensorflow and jax is loaded"):
         find_accelerators()
     with pytest.raises(NotInUse, match="no accelerator"):
         find_accelerators(accounted=True)
-    none = SimpleNamespace(__version__="2.13.0", accelerator=SimpleNamespace(is_available=lambda: False))
-    monkeypatch.setitem(sys.modules, "torch", none)
+    only(torch=SimpleNamespace(__version__="2.13.0", accelerator=SimpleNamespace(is_available=lambda: False)))
     with pytest.raises(NotInUse, match=r"no accelerator: torch 2\.13\.0 sees none; --leakcheck-vram=accounted would"):
         find_accelerators()
-    old = SimpleNamespace(__version__="1.13.0")
-    monkeypatch.setitem(sys.modules, "torch", old)
+    only(torch=SimpleNamespace(__version__="1.13.0"))
     with pytest.raises(NotInUse, match=r"torch 1\.13\.0 sees none"):
         find_accelerators()
 
@@ -238,10 +249,8 @@ class FakeTorch:
         self.random = SimpleNamespace(fork_rng=lambda *_a, **_k: self._nothing("fork_rng"))
 
     def _nothing(self, name: str) -> Any:
-        import contextlib
-
         self.calls.append(name)
-        return contextlib.nullcontext()
+        return nullcontext()
 
     def no_grad(self) -> Any:
         return self._nothing("no_grad")
@@ -263,13 +272,11 @@ class FakeTorch:
 
 
 def test_torchs_accelerator_is_warmed_where_it_is_used_and_left_alone_where_not(
-    monkeypatch: pytest.MonkeyPatch,
+    only: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = FakeTorch()
-    monkeypatch.setitem(sys.modules, "torch", torch)
+    only(torch=torch)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    for name in ("tensorflow", "jax"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
     vram = Vram(find_accelerators)
     vram.open()
     assert "rand on cuda:0" in torch.calls
@@ -346,19 +353,6 @@ def jax(*platforms: str) -> Any:
     ]
     arrays = [SimpleNamespace(nbytes=3), SimpleNamespace(nbytes=4)]
     return SimpleNamespace(__version__="0.10.2", local_devices=lambda: devices, live_arrays=lambda: arrays)
-
-
-@pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let these be the libraries that are loaded."""
-
-    def load(**libraries: Any) -> None:
-        for name in ("torch", "tensorflow", "jax"):
-            monkeypatch.delitem(sys.modules, name, raising=False)
-            if name in libraries:
-                monkeypatch.setitem(sys.modules, name, libraries[name])
-
-    return load
 
 
 def test_tensorflows_gpus_are_summed_and_its_marks_are_set_back(only: Callable[..., None]) -> None:
