@@ -281,9 +281,9 @@ def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
 
     Cost: about 2 us for each descriptor of each process of the same user, and the time to read their mappings.
     """
-    own = _own_processes()
     with contextlib.suppress(OSError):
-        return _find_used(folder, names, (int(name) for name in os.listdir("/proc") if name.isdigit()), own)
+        processes = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        return _find_used(folder, names, processes - _own_processes())
     return frozenset()
 
 
@@ -292,20 +292,17 @@ def used_here(folder: str, names: Collection[str]) -> frozenset[str]:
     return _find_used(folder, names, _own_processes())
 
 
-def _find_used(
-    folder: str, names: Collection[str], processes: Iterable[int], without: Collection[int] = ()
-) -> frozenset[str]:
+def _find_used(folder: str, names: Collection[str], processes: Iterable[int]) -> frozenset[str]:
     prefix, inodes = folder.rstrip("/") + "/", {}
     for name in names:
         with contextlib.suppress(OSError):
             inodes[os.lstat(prefix + name).st_ino] = name
     used: set[str] = set()
     for pid in processes:
-        if pid not in without:
-            mapped = [one for one in read_mappings(str(pid), os.fsencode(prefix)) if one.path.startswith(prefix)]
-            used.update(path[len(prefix) :] for path in _open_paths(pid) if path.startswith(prefix))
-            # By inode, too: `sem_open` maps a semaphore, and then renames it.
-            used.update(name for one in mapped for name in (one.path[len(prefix) :], inodes.get(one.inode, "")))
+        mapped = [one for one in read_mappings(str(pid), os.fsencode(prefix)) if one.path.startswith(prefix)]
+        used.update(path[len(prefix) :] for path in _open_paths(pid) if path.startswith(prefix))
+        # By inode, too: `sem_open` maps a semaphore, and then renames it.
+        used.update(name for one in mapped for name in (one.path[len(prefix) :], inodes.get(one.inode, "")))
     return frozenset(path.partition("/")[0] for path in used).intersection(names)
 
 
