@@ -329,36 +329,25 @@ def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
     """Return the variable that holds at least half of the bytes, of this thread or of one that waits for it."""
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)
-    found = (_find_owner_in_stack(one, wanted) for one in (frame, *frames.values()))
-    return next((owner for owner in found if owner is not None), None)
-
-
-def _find_owner_in_stack(frame: FrameType, wanted: int) -> Owner | None:
-    """Search the variables of one stack, from the innermost function outwards."""
-    at: FrameType | None = frame
-    # The innermost frame of the test runner, and all frames outside of it, are not part of the test.
-    while at is not None and not is_harness(at.f_code.co_filename):
-        if is_own(at.f_code.co_filename):
-            function = f"{at.f_code.co_qualname}()"
-            # A generator expression keeps its iterator in `.0`; a variable of the enclosing function reaches the same.
-            variables = {
-                name: one
-                for name, one in at.f_locals.items()
-                if not (name.startswith(".") or inspection.is_shared(one))
-            }
-            for name, value in variables.items():
-                for steps, held in _iter_held(name, value):
-                    if _estimate_size(held) >= _MIN_EXPLAINED_RATIO * wanted:
-                        return _make_owner(function, steps, held)
-        at = at.f_back
+    for innermost in (frame, *frames.values()):
+        at: FrameType | None = innermost
+        # The innermost frame of the test runner, and all frames outside of it, are not part of the test.
+        while at is not None and not is_harness(at.f_code.co_filename):
+            for names, held in _iter_held(at) if is_own(at.f_code.co_filename) else ():
+                if _estimate_size(held) >= _MIN_EXPLAINED_RATIO * wanted:
+                    return _make_owner(f"{at.f_code.co_qualname}()", names, held)
+            at = at.f_back
     return None
 
 
-def _iter_held(name: str, value: object) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield the attributes of a variable's object, as they are more specific, then the object, each with its names."""
-    for attribute, held in list((inspection.instance_dict(value) or {}).items()):
-        yield (name, f".{attribute}"), held
-    yield (name,), value
+def _iter_held(frame: FrameType) -> Iterator[tuple[tuple[str, ...], object]]:
+    """Yield each variable's attributes, as they are more specific, then its object, each with its names."""
+    # A generator expression keeps its iterator in `.0`; a variable of the enclosing function reaches the same.
+    variables = {name: one for name, one in frame.f_locals.items() if not (name[0] == "." or inspection.is_shared(one))}
+    for name, value in variables.items():
+        for attribute, held in list((inspection.instance_dict(value) or {}).items()):
+            yield (name, f".{attribute}"), held
+        yield (name,), value
 
 
 def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
