@@ -8,16 +8,8 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.tracing.tracer import (
-    QUIET,
-    STOPPED,
-    CallTracer,
-    Handler,
-    LineTracer,
-    Listener,
-    TracedThread,
-    outer_frame,
-)
+from pytest_leakcheck.attribution.tracing import tracer
+from pytest_leakcheck.attribution.tracing.tracer import QUIET, STOPPED
 
 _Hook = Callable[[FrameType, str, Any], object]
 _DISPLACED: Final = (
@@ -27,10 +19,10 @@ _DISPLACED: Final = (
 _TRACE_DISPLACED: Final = "the program called sys.settrace, which line tracing uses"
 
 
-class ProfiledCalls(CallTracer):
+class ProfiledCalls(tracer.CallTracer):
     """A tracer with one profile function per thread that began after it; an earlier one is restored after iterations."""
 
-    def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+    def __init__(self, listener: tracer.Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
         super().__init__(listener, plain_seconds, longest)
         self._hook: _Hook | None = None
         # A bound method is a new object at each access; this one is compared by identity in `_remove`.
@@ -41,9 +33,9 @@ class ProfiledCalls(CallTracer):
         self._gave_up = False
         self._closed = False
 
-    def _prepare(self, handler: Handler) -> None:
+    def _prepare(self, handler: tracer.Handler) -> None:
         # The hook would make objects of these frames, which run already.
-        outer_frame(sys._getframe())
+        tracer.outer_frame(sys._getframe())
         self._hook = self._new_hook(handler)
 
     def _install(self) -> None:
@@ -72,8 +64,8 @@ class ProfiledCalls(CallTracer):
         self._closed = True
         self._before = self._hook = None
 
-    def _new_hook(self, handler: Handler) -> _Hook:
-        thread = TracedThread(handler)
+    def _new_hook(self, handler: tracer.Handler) -> _Hook:
+        thread = tracer.TracedThread(handler)
 
         def hook(frame: FrameType, kind: str, called: Any) -> None:
             if QUIET[frame.f_code.co_filename]:
@@ -109,7 +101,7 @@ class ProfiledCalls(CallTracer):
             guarded(frame, kind, called)
 
 
-class TracedLines(LineTracer):
+class TracedLines(tracer.LineTracer):
     """A tracer of the lines of one function that restores a trace function that was set before."""
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
@@ -214,10 +206,10 @@ class _Tool:
             _MONITORING.restart_events()
 
 
-class MonitoredCalls(CallTracer):
+class MonitoredCalls(tracer.CallTracer):
     """A tracer with one set of callbacks for all threads; other `sys.monitoring` tools can run at the same time."""
 
-    def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+    def __init__(self, listener: tracer.Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
         super().__init__(listener, plain_seconds, longest)
         self._disable = _MONITORING.DISABLE
         self._threads = threading.local()
@@ -237,9 +229,9 @@ class MonitoredCalls(CallTracer):
         # C_RETURN and C_RAISE are delivered together with CALL, and are not enabled themselves.
         self._events = sum(callbacks) & ~(events.C_RETURN | events.C_RAISE)
 
-    def _prepare(self, handler: Handler) -> None:
+    def _prepare(self, handler: tracer.Handler) -> None:
         self._threads = threading.local()
-        self._threads.current = TracedThread(handler)
+        self._threads.current = tracer.TracedThread(handler)
 
     def _install(self) -> None:
         if self.throttle.coarse:
@@ -297,15 +289,15 @@ class MonitoredCalls(CallTracer):
     def _on_unwind(self, code: CodeType, _offset: int, _error: object) -> None:
         self._on_leave(code, 0, None, 2)
 
-    def _thread(self) -> TracedThread:
+    def _thread(self) -> tracer.TracedThread:
         try:
-            thread: TracedThread = self._threads.current
+            thread: tracer.TracedThread = self._threads.current
         except AttributeError:
-            thread = self._threads.current = TracedThread(self.listener.handler())
+            thread = self._threads.current = tracer.TracedThread(self.listener.handler())
         return thread
 
 
-class MonitoredLines(LineTracer):
+class MonitoredLines(tracer.LineTracer):
     """A tracer of the lines of one function."""
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
