@@ -224,7 +224,7 @@ def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
     for site in path:
         function = site.function
         if not function and is_harness(site.file):
-            # Only these files of pytest tell the phase and the fixture: to parse one would take 4 to 16 ms.
+            # Elsewhere the function does not matter, and to parse a file of pytest would take 4 to 16 ms.
             function = _find_loaded_function(site) if _file_name(site.file) in ("runner.py", "fixtures.py") else "?"
         named.append(replace(site, function=function or function_at(site.file, site.line)))
     called = [f"{below.function}()" for below in named[1:]]

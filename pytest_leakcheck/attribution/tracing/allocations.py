@@ -225,7 +225,7 @@ def _add(places: dict[_Line, Kept], line: _Line, one: Kept) -> None:
     places[line] = Kept(known.path, known.blocks + one.blocks, known.size + one.size)
 
 
-# A line that accounts for less than the explained ratio of a peak is reported with its share, if it accounts for at least this one.
+# A line that accounts for less of a peak is reported with its share, if that is at least this one.
 _MIN_SHARE: Final = 0.01
 # Stack frames that `tracemalloc` records per allocation.
 _TRACED_FRAMES: Final = 24

@@ -142,8 +142,8 @@ class Arrivals(Generic[Key]):
         return [self._arrived.pop(key) for key in gone]
 
 
-# Functions of the standard library that hand work to a thread that already runs.
-# Their callers are among them, because a tracer that leaves deep frames out reports only these.
+# Functions of the standard library that hand work to a thread that already runs. Their callers are among them, because a
+# tracer that leaves deep frames out reports only these.
 _HANDING_FUNCTIONS: Final = frozenset(
     {
         "_map_async",

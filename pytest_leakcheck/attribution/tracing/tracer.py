@@ -406,7 +406,8 @@ def is_wait(path: Sequence[Site]) -> bool:
     return bool(path) and path[-1].call.removesuffix("()") in HARMLESS_FUNCTIONS
 
 
-# A call or a line explains a growth if it retains between `LEAST` and `MOST` times that amount; the excess is released elsewhere.
+# A call or a line explains a growth if it retains between `LEAST` and `MOST` times that amount; the excess is released
+# elsewhere.
 LEAST: Final = 0.9
 MOST: Final = 1.5
 # Beside one that retains or releases more than this multiple of the growth,
