@@ -251,31 +251,25 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
         if type(one) not in AUXILIARY_TYPES and not is_ours(one):
             by_kind[f"{inspection.module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
-    often = [kind for kind in by_kind.values() if max(2.0, LEAST * wanted) <= len(kind)]
-    often = [kind for kind in often if LEAST * len(kind) <= sought.remaining(kind)]
-    often = [kind for kind in often if _kind_may_fit(sought, kind, wanted)]
-    # The smallest objects that are large enough for the retained bytes come first; others may be as frequent.
-    often.sort(key=lambda kind: (_bytes_of_kind(sought, kind), abs(len(kind) - wanted)))
-    own = [kind for kind in often if not _is_builtin_kind(kind)]
+    ranked: list[tuple[float, float, list[object]]] = []
+    for some in by_kind.values():
+        count = len(some)
+        if count < max(2.0, LEAST * wanted) or LEAST * count > sought.remaining(some):
+            continue
+        if sought.identities is not None:
+            fits = count <= MOST * wanted + 1 and stand_for([(one,) for one in some], sought.identities)
+        else:
+            fits = sought.in_python or inspection.is_of_extension(type(some[0]))
+        if fits:
+            # The smallest objects that are large enough for the retained bytes come first; others may be as frequent.
+            size = inspection.own_size(some[-1], some[-2]) if sought.size else 0
+            is_enough = sought.size and count * size >= LEAST * sought.size * sought.iterations
+            ranked.append((size if is_enough else inf, abs(count - wanted), some))
+    ranked.sort(key=lambda kind: kind[:2])
+    own = [some for *_rank, some in ranked if inspection.module_of_type(type(some[0])) != "builtins"]
+    builtin = [some for *_rank, some in ranked if inspection.module_of_type(type(some[0])) == "builtins"]
     # Without a rate, builtin types are no evidence: the plugin itself creates tuples and lists.
-    return own, [kind for kind in often if _is_builtin_kind(kind)] if sought.rate else []
-
-
-def _bytes_of_kind(sought: Sought, kind: Sequence[object]) -> float:
-    """Return the bytes of one object; infinite if the retained bytes are unknown or exceed what all objects hold."""
-    size = inspection.own_size(kind[-1], kind[-2]) if sought.size else 0
-    return size if sought.size and len(kind) * size >= LEAST * sought.size * sought.iterations else inf
-
-
-def _is_builtin_kind(kind: Sequence[object]) -> bool:
-    return inspection.module_of_type(type(kind[0])) == "builtins"
-
-
-def _kind_may_fit(sought: Sought, kind: Sequence[object], wanted: float) -> bool:
-    """Return whether these objects of one type can be what is retained."""
-    if sought.identities is not None:
-        return len(kind) <= MOST * wanted + 1 and stand_for([(one,) for one in kind], sought.identities)
-    return sought.in_python or inspection.is_of_extension(type(kind[0]))
+    return own, builtin if sought.rate else []
 
 
 def _gain_may_fit(sought: Sought, one: Growing) -> bool:
