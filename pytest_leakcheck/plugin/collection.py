@@ -186,15 +186,9 @@ class Sampling:
         judged = len(self._seconds)
         return f"{judged:,} of {judged + left_out:,} tests judged in {self._settings.session_time}: {turn}"
 
-    def forecast(self, tests: Collection[str], *, known: bool = False) -> Forecast:
-        """Return how long these tests are expected to take; if `known`, those that earlier sessions have measured.
-
-        A controller of xdist does not know which tests of its workers are measured, least of all with a sample.
-        """
-        seconds = {test: one.seconds for test, one in self._known_costs().items()}
-        if known:
-            tests = [] if self._settings.sample else [test for test in tests if test in seconds]
-        return Forecast(tests, seconds)
+    def forecast(self, tests: Collection[str]) -> Forecast:
+        """Return how long these tests are expected to take."""
+        return Forecast(tests, {test: one.seconds for test, one in self._known_costs().items()})
 
     def _known_costs(self) -> dict[str, Cost]:
         """Return what earlier sessions have kept; nothing if it is damaged."""

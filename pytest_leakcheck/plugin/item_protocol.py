@@ -54,8 +54,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         if os.environ.get("GITHUB_ACTIONS") == "true":
             github = hooks["leakcheck-github"] = GithubActions(config, session.headline)
             session.listeners.append(github.add)
-        kind = progress_line.WorkersLine if is_distributed(config) else progress_line.ProgressLine
-        line = kind(config, sampling)
+        line = progress_line.ProgressLine(config, sampling)
         session.listeners.append(line.add)
         hooks |= {"leakcheck-progress": line, "leakcheck-folded-failures": session_report.FoldedFailures(config)}
     hooks |= {

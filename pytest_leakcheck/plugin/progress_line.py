@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping
 
 # The functions themselves: a test may replace those of the module.
 from os import get_terminal_size, write
-from queue import Empty
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pytest
@@ -29,8 +28,6 @@ from pytest_leakcheck.runner import progress
 
 # Seconds. A test that took longer in the last session has a line from its beginning; a shorter session, no estimate.
 _SLOW: Final = 1.0
-# Seconds between two drawings in a controller of xdist, which shares the machine with its workers.
-_EVERY: Final = 1.0
 _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
 _MAX_WIDTH: Final = 80
 # Make sure that there is a line below: move down, which scrolls at the bottom, and up again; the column stays. Save the
@@ -46,8 +43,8 @@ _MAX_GROWING: Final = 2
 _MIN_NAME: Final = 12
 
 
-class _SessionLine:
-    """The line about the session, if there is one; and under ``-v``, how often each test was repeated."""
+class ProgressLine:
+    """The hooks that show the line, and count iterations under ``-v``; registered in the process that prints."""
 
     def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
         self._config, self._sampling = config, sampling
@@ -56,6 +53,9 @@ class _SessionLine:
         self._red: set[str] = set()
         # Of the findings of the report that is being logged.
         self._iterations, self._seconds = 0, 0.0
+        # The test that is running, when it began, and when its line is to be drawn again.
+        self._item: pytest.Item | None = None
+        self._began = self._due = 0.0
 
     def add(self, finding: Finding) -> None:
         if finding.colour == "red":
@@ -83,15 +83,14 @@ class _SessionLine:
         if self._line is not None:
             self._line.erase()
 
-    def _estimate(self, tests: int, workers: int = 1) -> str:
+    def _estimate(self, tests: int) -> str:
         """Return how many tests are measured, and how long it takes; empty if unknown, for a short session or ``-q``."""
         expected = self._forecast.seconds_left()
-        expected = None if expected is None else min(expected / workers, self._sampling.limit)
+        expected = None if expected is None else min(expected, self._sampling.limit)
         if expected is None or expected < _SLOW or self._config.get_verbosity() < 0:
             return ""
-        within = f" in {format_count(workers, 'worker')}" if workers > 1 else ""
         measured = f"{self._forecast.tests:,} of {format_count(tests, 'test')}"
-        return f"leakcheck: {measured}, about {format_duration(expected)}{within} (from the last run)"
+        return f"leakcheck: {measured}, about {format_duration(expected)} (from the last run)"
 
     def _open_line(self) -> None:
         """Have a line, unless the output is no terminal, or something else may print while a test runs."""
@@ -121,16 +120,6 @@ class _SessionLine:
         logs = config.getoption("log_cli_level", None) is not None or bool(config.getini("log_cli"))
         # pytest recognizes a job whose output becomes a log by these variables.
         return not (quiet or blocked or prints or logs or os.environ.get("CI") or os.environ.get("BUILD_NUMBER"))
-
-
-class ProgressLine(_SessionLine):
-    """The hooks that show the line; registered in the process that prints."""
-
-    def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
-        super().__init__(config, sampling)
-        # The test that is running, when it began, and when its line is to be drawn again.
-        self._item: pytest.Item | None = None
-        self._began = self._due = 0.0
 
     def pytest_report_collectionfinish(self, items: Collection[pytest.Item]) -> list[str]:
         """State how many tests are measured, and how long that takes, if it is known."""
@@ -188,92 +177,6 @@ class ProgressLine(_SessionLine):
             left = self._forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
             session = SessionProgress(self._forecast.done, self._forecast.tests, len(self._red), left)
             self._line.draw(progress_line(session, self._line.width, self._item.name, step, details))
-
-
-class WorkersLine(_SessionLine):
-    """The hooks that show the line in a controller of xdist, with the test of a worker that is slow.
-
-    Workers send nothing while they measure, so the line does not show iterations. It is drawn only while the controller
-    waits for its workers, and erased before the controller does anything else.
-    """
-
-    def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
-        super().__init__(config, sampling)
-        self._tests: Sequence[str] = ()
-        self._workers: set[str] = set()
-        self._done = 0
-        # By worker: the test that it is running, and since when.
-        self._running: dict[str, tuple[str, float]] = {}
-
-    @pytest.hookimpl
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: Sequence[str]) -> None:
-        self._workers.add(node.gateway.id)
-        self._tests = ids
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Draw the line while xdist waits for events of its workers; xdist has no hook for that."""
-        session: Any = self._config.pluginmanager.getplugin("dsession")
-        if hasattr(session, "queue"):
-            session.queue = _ObservedQueue(session.queue, self._draw, self._receive)
-        self._open_line()
-        try:
-            return (yield)
-        finally:
-            self._receive(None)
-
-    def _receive(self, event: Any) -> None:
-        """Erase the line, and note an event of a worker before xdist handles it."""
-        self._erase()
-        name, values = event if isinstance(event, tuple) else ("", {})
-        worker = values["node"].gateway.id if "node" in values else ""
-        if name == "logstart":
-            if not self._forecast.tests:
-                # Only workers know which tests are measured.
-                self._forecast = self._sampling.forecast(self._tests, known=True)
-                if line := self._estimate(len(self._tests), max(1, len(self._workers))):
-                    self._config.pluginmanager.getplugin("terminalreporter").write_line(line)
-            self._running[worker] = (values["nodeid"], clock.monotonic())
-        elif name in ("logfinish", "errordown"):
-            test, began = self._running.pop(worker, ("", 0.0))
-            self._forecast.end(test, clock.monotonic() - began)
-            self._done += name == "logfinish"
-
-    def _draw(self) -> None:
-        now = clock.monotonic()
-        slow = sorted((began, worker, test) for worker, (test, began) in self._running.items())
-        slow = [one for one in slow if now - one[0] >= progress.AFTER]
-        if self._line is None or not slow:
-            return
-        began, worker, test = slow[0]
-        details = f"for {format_duration(now - began)}" + (f", {len(slow) - 1} more" if len(slow) > 1 else "")
-        left = self._forecast.seconds_left(test, now - began)
-        left = None if left is None else left / max(1, len(self._workers))
-        session = SessionProgress(self._done, len(self._tests), len(self._red), left)
-        self._line.draw(progress_line(session, self._line.width, test.rpartition("::")[2], worker, details))
-
-
-class _ObservedQueue:
-    """The queue of events of xdist, which calls a function at intervals while it is empty, and another for each event."""
-
-    def __init__(self, queue: Any, wait: Callable[[], None], receive: Callable[[Any], None]) -> None:
-        self._queue, self._wait, self._receive = queue, wait, receive
-
-    def get(self, **_options: object) -> Any:
-        """Return the next event; raise `Empty` if there is none yet, on which xdist waits again."""
-        try:
-            event = self._queue.get(timeout=_EVERY)
-        except Empty:
-            self._wait()
-            raise
-        except BaseException:
-            self._receive(None)
-            raise
-        self._receive(event)
-        return event
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._queue, name)
 
 
 class TransientLine:

@@ -207,27 +207,6 @@ WORKERS = """
 
 
 @pytest.mark.laboratory
-def test_the_controller_of_workers_shows_which_test_is_slow(project: Project) -> None:
-    project.write("test_it.py", WORKERS)
-    ran = project.run_on_terminal("-n", "2", "--color=no", cache=True)
-    assert (ran.status, ran.verdicts["test_slow", "fd"]) == (1, "leak"), ran.text
-    lines = lines_of(ran)
-    pattern = r"leakcheck gw[01]  test_slow  for \d+ s  \[\d/5(, ≈ \d+ s left)?\]"
-    assert len(lines) >= 2
-    assert all(re.fullmatch(pattern, line) for line in lines), lines
-    # Nothing is left of it, and nothing else is lost.
-    plain = project.run("-n", "2", cache=True)
-    for text in ("1 failed, 4 passed", "fd +1.0/iter"):
-        assert text in ran.text
-        assert text in plain.text
-    assert ERASED not in plain.text
-    # The second session knows how long the tests take.
-    estimate = r"\n(leakcheck: 4 of 5 tests, about \d+ s in 2 workers \(from the last run\))\r?\n"
-    assert re.search(estimate, plain.text), plain.text
-    assert "(from the last run)" not in ran.text
-
-
-@pytest.mark.laboratory
 def test_workers_under_verbose_count_the_iterations(project: Project) -> None:
     project.write("test_it.py", WORKERS.replace("time.sleep(0.15)", "pass"))
     ran = project.run_on_terminal("-n", "2", "-v", "--color=no")
@@ -237,20 +216,3 @@ def test_workers_under_verbose_count_the_iterations(project: Project) -> None:
         ("PASSED", "test_clean"): True,
         ("PASSED", "test_plain"): False,
     }
-
-
-@pytest.mark.laboratory
-def test_ctrl_c_erases_the_line_of_the_workers(project: Project) -> None:
-    project.write("test_it.py", WORKERS.replace("time.sleep(0.15)", "time.sleep(30)"))
-    typed: list[bytes] = []
-
-    def press(said: bytes) -> bytes:
-        if typed or not DRAWN.search(said.decode(errors="replace")):
-            return b""
-        typed.append(b"\x03")
-        return b"\x03"
-
-    ran = project.run_on_terminal("-n", "2", answer=press)
-    assert ran.status == 2, ran.text
-    assert ran.text.rindex(ERASED) > ran.text.rindex("\x1b8")
-    assert "KeyboardInterrupt" in ran.text
