@@ -48,15 +48,13 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
         "from pytest_leakcheck.runner import resource_judge",
         "resource_judge._follows = lambda _budget: False",
     ),
-    "quiet heap": ("from pytest_leakcheck.runner import repetition", "repetition.is_quiet = lambda: False"),
+    "objects replaced": ("from pytest_leakcheck.runner import sampler", "sampler._FrozenObjects.gone = 0"),
 }
 # The options of the sessions that are compared: nothing else makes tracers, and the tests of the plugin wait for nothing.
 _UNDER: Final = {
     "for late ends": ("-p", "no:hurried"),
     "at tracers": ("--cov=cases", "--cov-report="),
     "minimum time": ("--leakcheck-min-time=3",),
-    # Only a subprocess is started with the settings that make a heap quiet.
-    "quiet heap": ("--leakcheck-isolate",),
 }
 
 

@@ -27,7 +27,6 @@ from pytest_leakcheck.judge.growth import (
     detect_sawtooth,
     detection_floor,
     growth,
-    is_steady,
 )
 from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.recording import Series
@@ -55,10 +54,6 @@ RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
 _RELEASED_ELSEWHERE: Final = Profile(clean=50, leak=50, horizon=0)
 # For growth that no exact counter shows: it is fast (`Resource.default_rate`), and not a cache that fills.
 _UNSHOWN: Final = Profile(clean=50, leak=16, horizon=30)
-# A heap without per-thread caches of freed blocks varies less: it has this tolerance in bytes per iteration, and steady
-# growth is decided after this many iterations, half the horizon.
-_QUIET_TOLERANCE: Final = 8.0
-_QUIET_HORIZON: Final = 100
 # Growth of resident memory is not fragmentation if its rate is at least this share of the earlier rate (and at most the
 # inverse), and if it has risen by at least this multiple of its resolution.
 _LASTING_RATIO: Final = 0.75
@@ -88,7 +83,6 @@ class Context:
         exact_flat: For resident memory: the exact counter of memory (`heap`) is flat.
         in_child: For resident memory: most of the growth is that of a child process, in which nothing else is counted.
         elsewhere: Other processes hold a part of the resource, and their garbage collectors are not watched.
-        quiet_heap: The allocator counts a block as free as soon as it is freed.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
     """
 
@@ -98,7 +92,6 @@ class Context:
     exact_flat: bool = False
     in_child: bool = False
     elsewhere: bool = False
-    quiet_heap: bool = False
     seconds: float = 0.0
     effort: Effort = field(default_factory=Effort)
 
@@ -223,7 +216,6 @@ def judge_once(series: Series, budget: Budget) -> Verdict:
 
 def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _Case:
     resource = series.traits
-    quiet = context.quiet_heap and resource.name == HEAP
     x = series.readings
     late = x[len(x) // 2 :]
     wander = max(top - value for top, value in zip(accumulate(late, max), late, strict=True))
@@ -231,8 +223,7 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
     if resource.scarce:
         profile = _RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE
     explained = hint.rate if isfinite(hint.rate) else 0.0
-    tolerance = (_QUIET_TOLERANCE if quiet else resource.tolerance) + budget.per_iteration
-    tolerance += explained * _EXPLAINED_MARGIN
+    tolerance = resource.tolerance + budget.per_iteration + explained * _EXPLAINED_MARGIN
     grown = growth(series.readings, tolerance, profile.leak, exact=resource.scarce)
     if grown.state == "growing":
         grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
@@ -276,7 +267,7 @@ def _check_growth(case: _Case) -> Verdict | None:
     """Question 1: proven growth that has lasted long enough, without an explanation."""
     if case.grown.state != "growing" or case.hint.text or case.is_within_level or _is_kept_by_allocator(case):
         return None
-    held = _has_held(case)
+    held = case.n >= case.horizon
     if case.budget.over is not None and case.budget.level is not None:
         return _judge_extrapolation(case, case.budget.over, case.budget.level) if held or case.context.final else None
     if not held and not case.context.is_fatal(case.grown.slope):
@@ -301,14 +292,6 @@ def _check_filling(case: _Case) -> Verdict | None:
     ):
         return None
     return case.say("ok", case.hint.text, floor=case.grown.slope / 2)
-
-
-def _has_held(case: _Case) -> bool:
-    quiet = case.context.quiet_heap and case.resource.name == HEAP
-    steady = quiet and is_steady(case.series.readings)
-    if case.n < case.horizon:
-        return steady and case.n >= _QUIET_HORIZON
-    return steady or not (quiet and decays(case.grown))
 
 
 def _is_kept_by_allocator(case: _Case) -> bool:
@@ -445,5 +428,4 @@ def _advise_more(case: _Case) -> str:
 
 def _compute_floor(case: _Case) -> float | None:
     floor = detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, case.grown.quiet)
-    varies = case.resource.name == HEAP and not case.context.quiet_heap
-    return floor * _ALLOCATOR_MARGIN if floor is not None and varies else floor
+    return floor * _ALLOCATOR_MARGIN if floor is not None and case.resource.name == HEAP else floor

@@ -18,6 +18,7 @@ from pytest_leakcheck.judge.judge_series import Hint
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, find_resource
 from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners, EmptiedCaches, Filling, new_views, tracers_of_coverage
 from pytest_leakcheck.runner.sampler import Sampler
@@ -69,9 +70,8 @@ class InnocentGrowth:
         self._rested = 0.0
         self._had_garbage = False
 
-    def watch(self, *, quiet_heap: bool) -> None:
+    def watch(self) -> None:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
-        self._quiet_heap = quiet_heap
         self._owners = BoundedOwners()
         self._emptied = EmptiedCaches()
         self._tracers = tracers_of_coverage()
@@ -148,7 +148,7 @@ class InnocentGrowth:
         The harness fills the cache of its own thread beforehand, but cannot fill those of others.
         """
         gained = sampler.samples.above_start(suspicion.resource)
-        if suspicion.resource != HEAP or self._quiet_heap or gained > _MAX_THREAD_CACHES_BYTES:
+        if suspicion.resource != HEAP or is_quiet() or gained > _MAX_THREAD_CACHES_BYTES:
             return None
         share = sampler.settling.share_of_other_threads()
         if share < _MIN_OTHER_THREADS_SHARE or is_steady(sampler.samples.series(suspicion.resource).readings):

@@ -74,7 +74,6 @@ class MeasurementRun:
         gauges: The reading functions of the user's own counters; the caller may add some until the start level is read.
         sampler: The instruments; None before they are opened.
         limits: The level at which the process would die, by resource, in the unit of the resource.
-        quiet_heap: Whether the allocator counts a block as free as soon as it is freed.
     """
 
     def __init__(self, plan: Plan, gauges: Mapping[str, Callable[[], int]], innocent: InnocentGrowth) -> None:
@@ -89,7 +88,6 @@ class MeasurementRun:
         self.verdicts: dict[str, Verdict] = {}
         self.sampler: Sampler | None = None
         self.limits: dict[str, int] = {}
-        self.quiet_heap = False
 
     @property
     def red(self) -> Verdict | None:

@@ -29,7 +29,6 @@ from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.model.resources import HEAP, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.native_heap import is_quiet
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.bounded_caches import KnownCaches
@@ -175,10 +174,9 @@ class Repetition:
     def _open_instruments(self) -> Measuring:
         run = self._run
         run.limits = read_limits()
-        run.quiet_heap = is_quiet()
         caches = KnownCaches() if run.plan.screen else None
         if caches is None:
-            run.innocent.watch(quiet_heap=run.quiet_heap)
+            run.innocent.watch()
         # These are read in every repetition, to report them next to a failing verdict ("also growing").
         wanted = {HEAP, OBJECTS, *(budget.resource for budget in run.plan.budgets)}
         allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}
@@ -334,7 +332,7 @@ class Measuring:
         watch = self._sampler.instruments.watch
         if watch.enabled:
             watch.thaw()
-        self._run.innocent.watch(quiet_heap=self._run.quiet_heap)
+        self._run.innocent.watch()
         self._run.innocent.start(self._identities)
         if watch.enabled:
             watch.refreeze()

@@ -217,7 +217,6 @@ class ResourceJudge:
             exact_flat=compared and self._growth_of(HEAP).state == "flat",
             in_child=name == RESIDENT and bool(sampler.samples.grown_children()),
             elsewhere=elsewhere,
-            quiet_heap=run.quiet_heap,
             # With the waits and collections of the harness, which take their share of the time.
             seconds=run.clock.seconds_each if run.clock.out_of_time else 0.0,
             effort=run.plan.effort,
