@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Iterator
@@ -62,6 +63,8 @@ def project(tmp_path: Path) -> Project:
 @pytest.fixture
 def project_here(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A user's project whose sessions may run in this process: `Project.run_here`."""
+    # pytester removes the modules that such a session has imported first, and with them what their annotations name.
+    importlib.import_module("pytest_leakcheck.baseline.known_leaks")
     for name in [*(one for one in os.environ if one.startswith(("PYTEST", "COV_"))), "CI", "BUILD_NUMBER"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")

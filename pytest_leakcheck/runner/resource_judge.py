@@ -31,6 +31,8 @@ class StartAgain:
 
 # Bytes that rise in fewer iterations than this share of those in which a count of objects rises come in steps.
 _MIN_STEADY_RATIO: Final = 0.5
+# Objects of the start that are gone have been replaced by new ones if they are at least this share of what has grown.
+_MIN_REPLACED_SHARE: Final = 0.1
 # While a test retains no more than this (in bytes, or in units of other counters), it may repeat a suspected leak until
 # its minimum time has passed.
 _MAX_WAITING_BYTES: Final = 64 << 20
@@ -229,7 +231,9 @@ class ResourceJudge:
         """Return the growth per iteration that exact counters show, or that replaces objects from before the start."""
         samples = self._sampler.samples
         if budget.resource == OBJECTS:
-            return self._sampler.frozen.gone / samples.n
+            gone = self._sampler.frozen.gone
+            # A few that end once are replaced by nothing.
+            return gone / samples.n if gone >= _MIN_REPLACED_SHARE * samples.above_start(OBJECTS) else 0.0
         if not _follows(budget):
             return 0.0
         exact = {name: 1 for name in _MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
