@@ -350,6 +350,8 @@ class CauseSearch:
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
             return Sought(iterations, rate, in_python=True)
+        if made_of == "blocks":
+            return Sought(iterations, rate, made.size, in_python=True)
         return Sought(iterations, rate, made.size or slope, in_python=made.size is not None)
 
     @property

@@ -38,8 +38,10 @@ _MIN_REPLACED_SHARE: Final = 0.1
 _MAX_WAITING_BYTES: Final = 64 << 20
 _MAX_WAITING_COUNT: Final = 1_000_000
 # Growth of handles (descriptors, threads, ...) may be a pool that is filling. It is called a leak after this many
-# iterations at the latest, or once it has taken this share of what is left of the limit, or this many child processes.
+# iterations at the latest, or once it has this many handles, this share of what is left of the limit, or this many child
+# processes.
 _POOL_ITERATIONS: Final = 250
+_MAX_POOL: Final = 300
 _MAX_LIMIT_SHARE: Final = 0.25
 _MAX_WAITING_CHILDREN: Final = 50
 
@@ -162,7 +164,8 @@ class ResourceJudge:
             return True
         if not resource.is_pooled and context.is_fatal(suspicion.slope) and not self._waiting:
             return False
-        is_pool = resource.is_pooled and budget.level is None and n < _POOL_ITERATIONS and not self.retains_much()
+        is_small = n < _POOL_ITERATIONS and suspicion.level <= _MAX_POOL and not self.retains_much()
+        is_pool = resource.is_pooled and budget.level is None and is_small
         if resource.scarce and not is_pool:
             # A level that the user allows has been passed, or memory is about to be judged that these handles own.
             return False

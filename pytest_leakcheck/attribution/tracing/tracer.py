@@ -329,10 +329,13 @@ def is_of_the_program(error: BaseException) -> bool:
 # C functions that only wait for another thread or wake one. They create nothing.
 HARMLESS_FUNCTIONS: Final = frozenset(
     {
+        "EpollSelector.select",
+        "PollSelector.select",
         "RLock.__enter__",
         "RLock.__exit__",
         "RLock.acquire",
         "RLock.release",
+        "SelectSelector.select",
         "SimpleQueue.get",
         "SimpleQueue.put",
         "_ThreadHandle.join",

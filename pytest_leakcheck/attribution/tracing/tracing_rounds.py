@@ -27,7 +27,7 @@ from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
 from pytest_leakcheck.attribution.tracing.tracer import MOST as MOST_OF_GROWTH
-from pytest_leakcheck.attribution.tracing.tracer import Listener
+from pytest_leakcheck.attribution.tracing.tracer import Listener, is_wait
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
@@ -311,7 +311,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         tree.lacks_python = slower.coarse or not seen
         tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
     traced = tree.explain(round(slope * counted))
-    if line_of(traced.path) is None:
+    if line_of(traced.path) is None or is_wait(traced.path):
         return Made(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
     why = traced.why
     if traced.ends_early or (tracer.coarse and not _has_own_line(traced.path)):

@@ -182,6 +182,14 @@ def test_handles_are_no_pool_once_they_take_a_quarter_of_what_is_left_of_the_lim
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_many_handles_are_no_pool(makers: Makers, monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    with ExitStack() as kept:
+        verdict = verdict_on(lambda: [kept.callback(makers["fd"]()) for _ in range(8)], Budget("fd"), min_time=3)
+    assert (verdict.outcome, verdict.slope) == ("leak", 8.0)
+    assert verdict.iterations < 80
+
+
 def test_an_expensive_test_does_not_wait_for_a_pool(makers: Makers, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     with ExitStack() as kept:
