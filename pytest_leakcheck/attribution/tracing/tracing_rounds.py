@@ -236,8 +236,9 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         return replace(made, process=children.describe({pid for pid, _fd in _of_line(made, of_children)}))
     if arrival.ends_early or (tracer.coarse and not _has_own_line(arrival.path)):
         return Made(why=_TOO_MANY_CALLS)
-    # Handles that other lines created are not part of this leak.
-    return replace(made, identities=frozenset(_of_line(made, alive)))
+    # Handles that other lines created are not part of this leak. Those that another thread created may be.
+    unknown = frozenset(key for key, one in alive.items() if not one.path)
+    return replace(made, identities=unknown.union(_of_line(made, alive)))
 
 
 def _explain_none(tracer: Tracer, some: bool, counted: bool, schedule: Schedule) -> str:
