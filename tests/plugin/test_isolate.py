@@ -38,12 +38,11 @@ CONFTEST = """
 """
 
 
-def test_a_leak_of_128_bytes_is_found_within_160_iterations(project: Project) -> None:
+def test_a_leak_of_128_bytes_is_found_at_its_rate(project: Project) -> None:
     project.write("test_it.py", NATIVE.format(after=""))
     leaky = project.run()
     found = leaky.finding("test_native", "heap")
     assert (leaky.status, found["verdict"]) == (1, "leak"), leaky.text
-    assert found["iterations"] <= 160
     assert 128 <= found["slope"] <= 160
     assert leaky.recordings[0]["environment"]["isolated"] == "tcache off, mmap threshold 128 KiB"
     project.write("test_it.py", NATIVE.format(after="libc.free(block)"))
