@@ -163,10 +163,11 @@ def _diff_stacks(
 def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool, most: float = inf) -> Kept | None:
     """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does.
 
-    A line that allocates more than `most` replaces what it allocated before the trace.
     If that is a part of an object, which generated code such as ``__init__`` of a dataclass fills, the line that calls
     the generated code creates the object. If several lines allocate equally much, and together more blocks than there
     are objects, their innermost caller does. Either must account for nearly all of the growth.
+
+    A line that allocates more than `most` is left out: it replaces what it allocated before the trace.
     """
     below: dict[_Line, Kept] = {}
     for one in kept:
