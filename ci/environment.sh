@@ -26,9 +26,11 @@ install() {
 # What every test needs: the extra `test`, and the oldest supported pytest in an environment of its own.
 install_for_tests() {
   install test --editable '.[test]'
-  if [ ! -x .venv/oldest/bin/python ]; then
+  local oldest=(pytest==8.4.0 pytest-subtests==0.15.0 --editable .) mark=.venv/oldest/installed
+  if [ "$(cat "$mark" 2>/dev/null)" != "${oldest[*]}" ]; then
     say "making .venv/oldest with the oldest supported pytest"
-    .venv/bin/python -m venv .venv/oldest
-    .venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check pytest==9.0.0 psutil
+    .venv/bin/python -m venv --clear .venv/oldest
+    .venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check "${oldest[@]}"
+    printf '%s' "${oldest[*]}" >"$mark"
   fi
 }

@@ -92,6 +92,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     if added := config.hook.pytest_leakcheck_probes(config=config):
         _add_probes(config, added)
+    if pytest.version_tuple < (9,):
+        from pytest_leakcheck.plugin.pytest_versions import warn_of_ignored_table
+
+        warn_of_ignored_table(config)
     settings = _read_settings(config)
     config.stash[keys.SETTINGS] = settings
     if not settings.active:

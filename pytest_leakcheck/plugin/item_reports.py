@@ -27,6 +27,7 @@ from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import WORST_FIRST, Finding
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import LeakError
+from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
 from pytest_leakcheck.report.glyphs import in_quotes
@@ -53,9 +54,9 @@ def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]
             data |= {name: [tuple(pair) for pair in data[name]] for name in ("sections", "user_properties")}
         report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
         assert isinstance(report, pytest.TestReport)
-        if isinstance(report, pytest.SubtestReport):
+        if is_of_subtest(report):
             # The values were serialized as text; pytest's deserialization quotes them again, so restore them unquoted.
-            report.context.kwargs.update(data["_subtest.context"]["kwargs"])  # type: ignore[attr-defined]
+            report.context.kwargs.update(data["_subtest.context"]["kwargs"])
         reports.append(report)
     return reports
 
@@ -249,7 +250,7 @@ def with_finding(
     """Add a finding to the reports of a run that passed; `seconds`, of all iterations, become the duration of the call."""
     changed = []
     for report in reports:
-        if not isinstance(report, pytest.SubtestReport):
+        if not is_of_subtest(report):
             if report.when == "call":
                 report = _apply_finding(item, report, finding)  # noqa: PLW2901 - only the call report is replaced
                 report.duration = seconds
@@ -292,7 +293,7 @@ def hand_to_rerunfailures(
     plugin: Any, item: pytest.Item, nextitem: pytest.Item | None, reports: Sequence[pytest.TestReport]
 ) -> bool:
     """Log a failed first iteration as the first attempt, and run the others; return False with reports of subtests."""
-    if any(isinstance(report, pytest.SubtestReport) for report in reports):
+    if any(is_of_subtest(report) for report in reports):
         return False
     original = plugin.runtestprotocol
 

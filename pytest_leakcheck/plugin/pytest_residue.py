@@ -14,16 +14,13 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-try:
-    from _pytest.subtests import failed_subtests_key
-except ImportError:  # pragma: no cover  # a later pytest may move it; then only reports show that subtests failed
-    failed_subtests_key = None  # type: ignore[assignment]
+from pytest_leakcheck.plugin.pytest_versions import forget_failed_subtests
 
 
 class Residue:
@@ -80,21 +77,7 @@ class Residue:
         # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
         self._stash_keys = self._stash_keys or set(item.stash._storage)
         rebuild(item.stash, self._stash_keys)
-        for key, _count in self._subtest_failures():
-            del item.config.stash[failed_subtests_key][key]
-
-    def failed_subtests(self) -> bool:
-        """Return whether subtests of this iteration failed; pytest counts them apart from the outcome of the item."""
-        return any(count > 0 for _key, count in self._subtest_failures())
-
-    def _subtest_failures(self) -> list[tuple[Any, int]]:
-        if failed_subtests_key is None:
-            return []
-        failed: Any = self._item.config.stash.get(failed_subtests_key, None) or {}
-        # It has an entry for each test so far, so it is not searched. pytest 9.1 and earlier have no `id`, and a plugin may
-        # set another one.
-        keys = (self._item.nodeid, getattr(self._item, "id", None))
-        return [(key, failed[key]) for key in keys if isinstance(key, Hashable) and key in failed]
+        forget_failed_subtests(item)
 
 
 def _settle_environment() -> None:

@@ -36,6 +36,7 @@ from pytest_leakcheck.plugin.item_reports import (
 )
 from pytest_leakcheck.plugin.other_plugins import AllureResults, Examples, Timer
 from pytest_leakcheck.plugin.pytest_residue import Residue
+from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.report_files import DeviceSnapshot
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, unmeasured
 from pytest_leakcheck.probes import clock
@@ -185,7 +186,7 @@ class Repeater:
                 reports = runs.run()
                 timer.stop()
                 error, iteration.error = iteration.error, None
-                failed = error is not None or residue.failed_subtests()
+                failed = error is not None or any(report.failed for report in reports if is_of_subtest(report))
                 if item.stash[keys.UNMEASURED] or (failed and iteration.count == 1):
                     repetition.end("failed")
                     return None, first_run or reports

@@ -22,6 +22,7 @@ from pytest_leakcheck.plugin.collection import NO_TIME, Sampling, find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
 from pytest_leakcheck.plugin.item_reports import findings_of
 from pytest_leakcheck.plugin.other_plugins import XdistController, has_xdist, is_worker
+from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock
@@ -80,7 +81,7 @@ class SessionReport:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
-        of_test = not isinstance(report, pytest.SubtestReport)
+        of_test = not is_of_subtest(report)
         try:
             with OriginalFunctions():
                 if of_test:
@@ -142,7 +143,7 @@ class SessionReport:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
-        if isinstance(report, pytest.SubtestReport):
+        if is_of_subtest(report):
             return None
         known: str = getattr(report, "leakcheck_known", "")
         if report.when == "call" and report.passed and known:

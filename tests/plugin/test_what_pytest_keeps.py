@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from projects import OLDEST, ROOT, Project
+from projects import OLDEST, Project
 
 ROWS = {
     "empty": "def test_it(): pass",
@@ -78,14 +78,10 @@ ROWS = {
 }
 
 
-@pytest.fixture(params=["oldest", "newest"])
-def python(request: pytest.FixtureRequest) -> str:
-    if request.param == "newest":
-        return sys.executable
-    assert OLDEST.exists(), f"{OLDEST} is missing: ./ci/test makes it"
-    return str(OLDEST)
+PYTHONS = pytest.mark.parametrize("python", [OLDEST, sys.executable], ids=["oldest", "newest"])
 
 
+@PYTHONS
 def test_rows(project: Project, python: str) -> None:
     for name, body in ROWS.items():
         source = project.write(f"test_{name}.py", body)
@@ -94,12 +90,7 @@ def test_rows(project: Project, python: str) -> None:
             "pytestmark = pytest.mark.leakcheck(iterations=200, resources=['object', 'block'])\n"
         )
         source.write_text(head + source.read_text())
-    outcome = project.run(
-        *("-p", "pytest_leakcheck.plugin", "-o", "markers=slow"),
-        python=python,
-        PYTHONPATH=str(ROOT),
-        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
-    )
+    outcome = project.run("-o", "markers=slow", python=python)
     assert len(outcome.recordings) == len(ROWS), outcome.text
     for recording in outcome.recordings:
         for series in recording["series"]:
@@ -171,6 +162,7 @@ def test_warnings_and_subtests_are_reported_once(project: Project) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts what malloc handed out")
 @pytest.mark.parametrize("variables", [0, 20])
+@PYTHONS
 def test_dicts_that_pytest_fills_and_empties_keep_their_size(project: Project, python: str, variables: int) -> None:
     project.write(
         "test_it.py",
@@ -182,8 +174,7 @@ def test_dicts_that_pytest_fills_and_empties_keep_their_size(project: Project, p
         """,
     )
     environment: dict[str, Any] = {f"VARIABLE_{number}": "x" for number in range(variables)}
-    environment |= {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    outcome = project.run(*("-p", "pytest_leakcheck.plugin"), python=python, **environment)
+    outcome = project.run(python=python, **environment)
     series = next(one for one in outcome.recordings[0]["series"] if one["resource"] == "heap")
     assert len(series["readings"]) == 151
     assert set(series["readings"]) == {series["readings"][0]}

@@ -25,7 +25,8 @@ from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 
 ROOT = Path(__file__).parents[2]
-OLDEST = ROOT / ".venv" / "oldest" / "bin" / "python"
+# The interpreter with the oldest supported pytest, which ./ci/test installs.
+OLDEST = str(ROOT / ".venv" / "oldest" / "bin" / "python")
 
 
 # What a leaky test file begins with.

@@ -40,6 +40,7 @@ from pytest_leakcheck.plugin.isolation.engines import WORLD_GROUP, WORLDS, Subpr
 from pytest_leakcheck.plugin.isolation.messages import Answer
 from pytest_leakcheck.plugin.item_reports import end_item, make_report, report_findings, reports_of, warn
 from pytest_leakcheck.plugin.other_plugins import AllureResults, has_xdist, is_worker
+from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import unmeasured, why_failed
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
@@ -122,7 +123,7 @@ class IsolatedItem(ItemElsewhere):
             item.stash[keys.UNMEASURED] = keys.STOPPED
             return []
         warn(item, messages.warnings)
-        phases = [report.when for report in reports if not isinstance(report, pytest.SubtestReport)]
+        phases = [report.when for report in reports if not is_of_subtest(report)]
         if "teardown" in phases:
             AllureResults(item.config).drop(item.nodeid)
         else:
