@@ -36,6 +36,8 @@ _FIXTURE_FUNCTIONS: Final = frozenset({"call_fixture_func", "_teardown_yield_fix
 # Names of folders that contain installed packages, but not the standard library.
 _INSTALL_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 _STDLIB_PREFIXES: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
+# Ends with a separator, so that a folder whose name only begins like this one does not match.
+PACKAGE_FOLDER: Final = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def _package_folder(package: str) -> str:
@@ -44,7 +46,7 @@ def _package_folder(package: str) -> str:
 
 
 # A script can measure without pytest, so `_package_folder` accepts a package that is not installed.
-_HARNESS_PREFIXES: Final = tuple(map(_package_folder, ("pytest_leakcheck", "_pytest", "pluggy")))
+_HARNESS_PREFIXES: Final = (PACKAGE_FOLDER, *map(_package_folder, ("_pytest", "pluggy")))
 
 
 def read_path(path: Sequence[Site]) -> Where | None:

@@ -27,7 +27,7 @@ import _pytest
 import pluggy
 import pytest
 
-from pytest_leakcheck.attribution.call_paths import is_standard
+from pytest_leakcheck.attribution.call_paths import PACKAGE_FOLDER, is_standard
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Result, measurement_failed
 from pytest_leakcheck.model import LeakcheckError, describe_error
@@ -36,7 +36,6 @@ from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import room_for_files
 
-_OURS: Final = str(Path(__file__).parents[1])
 _PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest, pluggy, pytest) if module.__file__)
 # What concluding, encoding and writing call, directly or through the standard library.
 _OWNERS: Final[tuple[ModuleType | type, ...]] = (
@@ -116,10 +115,12 @@ def why_failed(error: Exception) -> str:
     """
     if isinstance(error, Unavailable):
         return str(error)
-    file, line = next((one for one in reversed(_places_of(error)) if one[0].startswith((_OURS, *_PYTEST))), ("", 0))
-    if isinstance(error, LeakcheckError) or not file.startswith(_OURS):
+    file, line = next(
+        (one for one in reversed(_places_of(error)) if one[0].startswith((PACKAGE_FOLDER, *_PYTEST))), ("", 0)
+    )
+    if isinstance(error, LeakcheckError) or not file.startswith(PACKAGE_FOLDER):
         raise error
-    return f"the measurement failed: {describe_error(error)} ({Path(file).relative_to(_OURS)}:{line})"
+    return f"the measurement failed: {describe_error(error)} ({Path(file).relative_to(PACKAGE_FOLDER)}:{line})"
 
 
 def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
@@ -128,7 +129,7 @@ def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
     With `of_test`, an error that a function of the project raised counts as well, for example a gauge.
     """
     innermost, _line = _places_of(error)[-1]
-    if not (of_test or innermost.startswith(_OURS) or is_standard(innermost)):
+    if not (of_test or innermost.startswith(PACKAGE_FOLDER) or is_standard(innermost)):
         raise error
     budget = next((one for one in plan.budgets if one.explicit), plan.budgets[0])
     verdict = measurement_failed(budget, why_failed(error))

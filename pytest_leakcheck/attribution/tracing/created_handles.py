@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
-from pytest_leakcheck.attribution.call_paths import is_standard, path_to
+from pytest_leakcheck.attribution.call_paths import PACKAGE_FOLDER, is_standard, path_to
 from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.tracer import HARMLESS_FUNCTIONS, OWN, Event, Handler, Handover, is_left_out
 from pytest_leakcheck.model.culprit import Site
@@ -20,7 +20,7 @@ Key = TypeVar("Key", bound=Hashable)
 # A lock that was held during a fork stays locked forever in the child process, so waiting for it needs a limit.
 _LOCK_TIMEOUT_SECONDS: Final = 0.1
 # The torch dispatch mode in this file (`probes.torch_storages`) runs tensor operations on behalf of the program.
-_DISPATCH_MODE_FILE: Final = str(Path(__file__).parents[2] / "probes" / "torch_storages.py")
+_DISPATCH_MODE_FILE: Final = str(Path(PACKAGE_FOLDER, "probes", "torch_storages.py"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,10 @@ import threading
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final, Literal, Protocol
 
-from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard
+from pytest_leakcheck.attribution.call_paths import PACKAGE_FOLDER, is_harness, is_own, is_standard
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.clock import monotonic, process_time
 
@@ -40,8 +39,6 @@ _MAX_HELD_UP_SECONDS: Final = 0.1
 _SKIPPED: Final = 1000
 # Number of depths whose costs are summed separately; deeper frames count at the last of them.
 _TRACKED_DEPTHS: Final = 128
-# Ends with a separator, so that a folder whose name only begins like this one does not match.
-_PACKAGE_FOLDER: Final = str(Path(__file__).parents[2]) + "/"
 
 
 class _Files(dict[str, bool]):
@@ -58,7 +55,7 @@ class _Files(dict[str, bool]):
 
 # Files of this package; files whose events are not reported, also those of pytest and plugins; and those of the
 # standard library, with generated code, such as that of a dataclass.
-OWN: Final = _Files(lambda file: file.startswith(_PACKAGE_FOLDER))
+OWN: Final = _Files(lambda file: file.startswith(PACKAGE_FOLDER))
 QUIET: Final = _Files(is_harness)
 _STANDARD: Final = _Files(lambda file: is_standard(file) or file.startswith("<"))
 

@@ -16,6 +16,7 @@ from _pytest.runner import pytest_runtest_call
 
 import pytest_leakcheck.runner.repetition
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, read_path, set_project, text_of, with_functions
+from pytest_leakcheck.attribution.tracing.tracer import OWN
 from pytest_leakcheck.model.culprit import Site, touches
 
 CALL = Site(runner.__file__, 179, "pytest_runtest_call")
@@ -82,6 +83,12 @@ def test_files_are_told_apart_by_where_they_lie() -> None:
     assert not is_own(os.__file__)
     assert not is_own(INSTALLED.file)
     assert not is_own("<frozen importlib._bootstrap>")
+
+
+def test_a_file_is_of_the_plugin_by_its_folder_not_by_how_that_begins() -> None:
+    folder = Path(pytest_leakcheck.__file__).parent
+    assert OWN[pytest_leakcheck.runner.repetition.__file__]
+    assert not OWN[str(folder.with_name(f"{folder.name}_extra") / "module.py")]
 
 
 def test_a_path_touches_a_package_by_a_folder_or_a_module_of_its_name() -> None:
