@@ -156,12 +156,12 @@ class CollectorWatch:
         """Return whether the program has called `gc.unfreeze`, so that objects from before `open` are counted too."""
         return self._was_unfrozen or not (self._thawed or has_frozen())
 
-    def take_released(self) -> tuple[int, int, int, int]:
-        """Return what was released since the last call: descriptors, threads, processes (0: too slow), device bytes."""
+    def take_released(self) -> tuple[int, int, int]:
+        """Return what was released since the last call: descriptors, threads, device bytes."""
         fds, threads, on_device = self._released
         self._released[0] = self._released[1] = self._released[2] = 0
         self.has_released = False
-        return fds, threads, 0, on_device
+        return fds, threads, on_device
 
     def name_released(self, wanted: bool) -> None:
         """Start or stop naming released descriptors: two readlinks per open descriptor and collection."""

@@ -10,7 +10,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pytest_leakcheck.probes.base import Stateless, Unavailable
 from pytest_leakcheck.probes.garbage_collector import open_targets
@@ -24,8 +24,17 @@ _PEEK_FLAGS: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid
 _TRIES: Final = 5
 _ZOMBIE: Final = b"Z"
 _ENDED: Final = (_ZOMBIE, b"X", b"")
-# In the order of the values that `read` returns.
-TREE: Final = ("fd", "thread", "process")
+
+
+class TreeCount(NamedTuple):
+    """What a process tree has, by the names of the resources."""
+
+    fd: int
+    thread: int
+    process: int
+
+
+TREE: Final = TreeCount._fields
 
 
 class LinuxTree:
@@ -81,13 +90,13 @@ class LinuxTree:
         """Return the descriptors of this process alone, in half the time that `own` takes."""
         return self._fds.status().st_size if self._sized else self.own()[0]
 
-    def read(self) -> tuple[int, int, int]:
+    def read(self) -> TreeCount:
         fds, threads = self.own()
         try:
             # This check takes 1 us, the walk below 11 to 260 us. WNOWAIT leaves an ended child for the program to reap.
             os.waitid(os.P_ALL, 0, _PEEK_FLAGS)
         except ChildProcessError:
-            return fds, threads, 0
+            return TreeCount(fds, threads, 0)
         root = os.getpid()
         children = {child: _state(child) for child in _children(root)}
         processes = list(children.values()).count(_ZOMBIE)
@@ -100,7 +109,7 @@ class LinuxTree:
                 its_fds = os.stat(f"/proc/{pid}/fd").st_size if self._sized else len(os.listdir(f"/proc/{pid}/fd"))
                 its_fds -= self._inherited.count(parent, pid, its_fds)
                 fds, threads, processes = fds + its_fds, threads + tasks, processes + 1
-        return fds, threads, processes
+        return TreeCount(fds, threads, processes)
 
     def close(self) -> None:
         self._fds.close()
@@ -166,7 +175,7 @@ class PortableTree(Stateless):
     def own_fds(self) -> int:
         return self._descriptors(self._me)
 
-    def read(self) -> tuple[int, int, int]:
+    def read(self) -> TreeCount:
         fds, threads = self.own()
         processes = 0
         for child in self._me.children(recursive=True):
@@ -176,7 +185,7 @@ class PortableTree(Stateless):
                     continue
                 its_fds, its_threads = self._descriptors(child), child.num_threads()
                 fds, threads, processes = fds + its_fds, threads + its_threads, processes + 1
-        return fds, threads, processes
+        return TreeCount(fds, threads, processes)
 
 
 # The probe of this platform; `own` is for `CollectorWatch`.

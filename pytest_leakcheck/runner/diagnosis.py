@@ -103,7 +103,8 @@ class CauseSearch:
         self._verdict = red
         self._resource = red.traits
         plain_seconds = sampler.settling.seconds_per_iteration()
-        self._schedule = Schedule(plain_seconds, deadline, self._collect, _reader_of(sampler, red.resource))
+        reader = sampler.instruments.in_tree if red.resource in TREE else sampler.instruments.counter
+        self._schedule = Schedule(plain_seconds, deadline, self._collect, reader(red.resource))
         self.culprit: Culprit | None = None
         self._found = Culprit(red.resource)
         self._made = Made()
@@ -410,13 +411,6 @@ class CauseSearch:
             return
         if retained:
             self._found = replace(self._found, cycle=name_cycles(garbage, expected, retained))
-
-
-def _reader_of(sampler: Sampler, resource: str) -> Callable[[], int]:
-    """Return a reader of a resource as it is judged: with that of child processes."""
-    if resource in TREE:
-        return lambda: sampler.instruments.tree.read()[TREE.index(resource)]
-    return sampler.instruments.counter(resource)
 
 
 def _own_identities() -> Iterator[int]:

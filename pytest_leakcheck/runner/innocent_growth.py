@@ -194,22 +194,22 @@ class InnocentGrowth:
         new = new_views()
         garbage = sampler.thaw(suspicion.resource)
         unknown = self._owners.find_earlier(new)
-        most = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
+        explains = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
         # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on, although each collection
         # then walks all objects.
-        if most and self._had_garbage:
-            sampler.stay_thawed()
+        if explains and self._had_garbage:
+            sampler.forget_own_work()
         else:
             sampler.refreeze()
-        self._had_garbage |= most
-        return self._begin_again(sampler) if most or unknown else None
+        self._had_garbage |= explains
+        return self._begin_again(sampler) if explains or unknown else None
 
     def _may_begin_again(self, suspicion: Verdict) -> bool:
         return suspicion.outcome != "inconclusive" and self._late < _MAX_LATE_RESTARTS and not _is_of_test(suspicion)
 
     def _begin_again(self, sampler: Sampler) -> Hint:
         if sampler.settling.waited_long:
-            sampler.settling.fill()
+            sampler.settling.delay_start()
         self._late += 1
         self.restarts += 1
         return Hint(ended=True)

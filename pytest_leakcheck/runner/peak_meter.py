@@ -11,7 +11,6 @@ import threading
 import tracemalloc
 from array import array
 from collections.abc import Callable, Iterable
-from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -58,7 +57,7 @@ class Meter:
         self.unavailable = {name: str(why) for name, why in self._instruments.missing.items()}
         self._device = self._instruments.device
         self._reads: dict[str, Callable[[], int]] = {
-            name: partial(self._read_tree, at) for at, name in enumerate(TREE) if name in names
+            name: self._instruments.in_tree(name) for name in TREE if name in names
         }
         self._reads |= {probe.resource: probe.read for probe in self._instruments.probes}
         self._reads |= {name: folder.read for name, folder in self._instruments.folders.items()}
@@ -81,9 +80,6 @@ class Meter:
     def device(self) -> str:
         """The source of device figures; empty if there is no device."""
         return self._device.name if self._device is not None else ""
-
-    def _read_tree(self, at: int) -> int:
-        return self._instruments.tree.read()[at]
 
     def _open_rss(self) -> PeakRss | None:
         mark = PeakRss()

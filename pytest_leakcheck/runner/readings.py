@@ -17,7 +17,7 @@ from typing import Final
 from pytest_leakcheck.judge.growth import State, growth
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX, RESIDENT, Kind, find_resource
+from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, GAUGE_PREFIX, RESIDENT, THREADS, Kind, find_resource
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
@@ -129,19 +129,41 @@ class Instruments:
         return ""
 
     def counter(self, resource: str) -> Callable[[], int]:
-        """Return a reader of one counter, cheap enough for every traced call."""
-        if resource in TREE:
-            of_tree: tuple[Callable[[], int], ...] = (
-                self.tree.own_fds,
-                lambda: self.tree.own()[1],
-                lambda: self.tree.read()[2],
-            )
-            return of_tree[TREE.index(resource)]
+        """Return a reader of one counter, cheap enough for every traced call: without child processes."""
+        if resource == DESCRIPTORS:
+            return self.tree.own_fds
+        if resource == THREADS:
+            return lambda: self.tree.own()[1]
+        if resource == CHILDREN:
+            return self.in_tree(resource)
         if resource in self.folders:
             return self.folders[resource].read
         if self.heap is not None and resource == self.heap.resource:
             return self.heap.read
         return self.reads.get(resource) or self.gauges[resource.removeprefix(GAUGE_PREFIX)]
+
+    def in_tree(self, resource: str) -> Callable[[], int]:
+        """Return a reader of one counter of the whole process tree."""
+        return lambda: getattr(self.tree.read(), resource)
+
+    def read_collected(self, resource: str, samples: Samples) -> int:
+        # A collection also empties the interpreter's free lists, whose blocks count.
+        if self.watch.enabled:
+            self.watch.collect()
+        return self.read_one(resource, samples)
+
+    def read_one(self, resource: str, samples: Samples) -> int:
+        """Read one counter as for the next row."""
+        if resource in self.reads:
+            own = samples.own.get(resource)
+            others = sum(map(anonymous_of, samples.children())) if resource == RESIDENT else 0
+            return self.reads[resource]() - (own[0] if own else 0) + others
+        if resource in TREE:
+            return int(getattr(self.tree.read(), resource))
+        if resource in self.folders:
+            self.folders[resource].relist(samples.n + 1, waiting=True)
+            return self.folders[resource].count
+        return samples.columns[resource][samples.n]
 
 
 class Pace:
@@ -255,6 +277,8 @@ class Samples:
         released: The amount that the garbage collector released in each iteration, by resource.
         paced: The readers of counters that are not read in every row, because a reading is expensive.
         kinds: How the readings were obtained, by resource; ``measured`` where a resource is missing.
+        own: The part that the harness itself has allocated, by resource. Only of exact counters of memory, because
+            resident memory varies by more than this part.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -262,6 +286,7 @@ class Samples:
         self.capacity = capacity
         self.columns: dict[str, array[int]] = {}
         self.released: dict[str, array[int]] = {}
+        self.own: dict[str, array[int]] = {}
         self.paced: list[Pace] = []
         self.kinds: dict[str, Kind] = {}
         self._children: dict[int, Pace] = {}

@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, RESIDENT, find_resource
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, find_resource
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
 from pytest_leakcheck.probes.garbage_collector import ROUNDS, has_frozen
-from pytest_leakcheck.probes.memory import anonymous_of
-from pytest_leakcheck.probes.processes import TREE, descendants
+from pytest_leakcheck.probes.processes import TREE, TreeCount, descendants
 from pytest_leakcheck.runner.readings import CollectionPace, Instruments, Pace, Samples
 from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
 
@@ -94,16 +93,13 @@ class Sampler:
         self._garbage: Counter[str] = Counter()
         self._thawed_at = 0
         self.frozen = _FrozenObjects()
-        self.settling = Settling(self.samples, self.instruments, self._read_one, self._read_collected)
+        self.settling = Settling(self.samples, self.instruments)
 
     def _make_columns(self, allowed: Mapping[str, float]) -> None:
         samples, instruments = self.samples, self.instruments
         for name in TREE:
             samples.columns[name], samples.released[name] = samples.new_column(), samples.new_column()
         self._fds, self._threads, self._processes = samples.columns.values()
-        # The part of each counter that the harness itself has allocated. Only for exact counters of memory, because
-        # resident memory varies by more than this part.
-        self._own: dict[str, array[int]] = {}
         self._quick: list[tuple[Callable[[], int], array[int], array[int]]] = []
         self._due = array("q", (0,))
         for probe in instruments.probes:
@@ -111,7 +107,7 @@ class Sampler:
             resource = find_resource(name)
             column = samples.columns[name] = samples.new_column()
             if resource.counts_python:
-                self._own[name] = own
+                self.samples.own[name] = own
             if isinstance(probe, Vram):
                 samples.kinds[name], samples.released[name] = probe.kind, samples.new_column()
             if resource.paced:
@@ -125,7 +121,6 @@ class Sampler:
     def close(self) -> None:
         """Close the instruments; the rows stay."""
         with ExitStack() as closing:
-            closing.callback(self.settling.end)
             closing.callback(self.instruments.close)
             closing.callback(self.instruments.watch.close)
 
@@ -148,8 +143,7 @@ class Sampler:
         self.frozen.begin()
         resident = self.instruments.resident
         if resident is not None and resident.named:
-            _fds, _threads, processes = self.instruments.tree.read()
-            self.samples.follow_children(descendants(os.getpid()) if processes else ())
+            self.samples.follow_children(descendants(os.getpid()) if self.instruments.tree.read().process else ())
         self.instruments.start(seconds)
         self.settling.start_clocks()
         # What the first reading of the folders allocates is then part of the start level.
@@ -169,8 +163,8 @@ class Sampler:
                 self.start(self._seconds[0])
             return
         row = self.samples.n + 1
-        if self.frozen.is_due and OBJECTS in self._own:
-            self._own[OBJECTS][0] += self.frozen.take()
+        if self.frozen.is_due and OBJECTS in self.samples.own:
+            self.samples.own[OBJECTS][0] += self.frozen.take()
         self._read_into(row, whole)
         self.samples.n = row
         if self.patient:
@@ -190,10 +184,12 @@ class Sampler:
         if self._thawed_at != self.samples.n:
             self._thawed_at = self.samples.n
             self._garbage.clear()
-        for name in {resource, *self._own}:
+        for name in {resource, *self.samples.own}:
             # Unfrozen objects cannot be told from the program's other ones, so the collected garbage is counted.
             objects = find_resource(name).made_of == "objects"
-            self._garbage[name] += found if objects else self.samples.level(name) - self._read_one(name)
+            self._garbage[name] += (
+                found if objects else self.samples.level(name) - self.instruments.read_one(name, self.samples)
+            )
         return self._garbage[resource]
 
     def refreeze(self) -> None:
@@ -215,14 +211,14 @@ class Sampler:
             watch.thaw()
             self.refreeze()
 
-    def stay_thawed(self) -> None:
+    def forget_own_work(self) -> None:
         """Reset the harness's part, because nothing is frozen any more; the caller must restart the series."""
-        for own in self._own.values():
+        for own in self.samples.own.values():
             own[0] = 0
 
     def came_down(self, resource: str) -> int:
         """Collect garbage, and return how far a counter has fallen since the last row."""
-        return self.samples.level(resource) - self._read_collected(resource)
+        return self.samples.level(resource) - self.instruments.read_collected(resource, self.samples)
 
     def subtract_own_work(self) -> None:
         """Subtract all memory allocated since the last row from later rows, because the harness allocated it."""
@@ -230,7 +226,7 @@ class Sampler:
         # temporary object.
         scratch = self.samples.n + 1
         self._read_into(scratch, True)
-        for name, own in self._own.items():
+        for name, own in self.samples.own.items():
             own[0] += self.samples.columns[name][scratch] - self.samples.columns[name][self.samples.n]
         for paced in self.samples.paced:
             paced.go_back_to(self.samples.n)
@@ -267,16 +263,15 @@ class Sampler:
             folder.relist(row)
             return
         # Memory that a shared folder allocates to remember entries of unknown origin is the harness's own.
-        _shift(self._own, self.instruments, -1)
+        _shift(self.samples.own, self.instruments, -1)
         folder.relist(row)
-        _shift(self._own, self.instruments, 1)
+        _shift(self.samples.own, self.instruments, 1)
 
     def _read_tree(self, row: int, whole: bool) -> None:
         # In a separate frame: its tuples are objects too, and are released before the objects are counted.
         before = self.instruments.tree.read()
-        if row and before[1] > self._threads[row - 1] and self.settling.joins_in_vain < MAX_JOINS_IN_VAIN:
+        if row and before.thread > self._threads[row - 1] and self.settling.joins_in_vain < MAX_JOINS_IN_VAIN:
             before = self.settling.await_joined(self._threads[row - 1])
-        fds, threads, processes = before
         on_device = self.instruments.device.read() if self.instruments.device is not None else 0
         watch = self.instruments.watch
         own = self.instruments.tree.own()
@@ -285,18 +280,16 @@ class Sampler:
         if (watch.enabled and (self._collect(row, whole) or self.instruments.tree.own() != own)) or watch.has_released:
             self._note_released(row, before, on_device)
             return
-        self._fds[row] = fds
-        self._threads[row] = threads
-        self._processes[row] = processes
+        self._fds[row], self._threads[row], self._processes[row] = before
 
     def _collect(self, row: int, whole: bool) -> int:
         objects = self.samples.columns[OBJECTS][row - 1] if row and OBJECTS in self.samples.columns else 0
         return self._collection.collect(row, objects, whole=whole)
 
-    def _note_released(self, row: int, before: tuple[int, int, int], on_device: int) -> None:
+    def _note_released(self, row: int, before: TreeCount, on_device: int) -> None:
         after = self.instruments.tree.read()
-        *automatic, of_device = self.instruments.watch.take_released()
-        for name, first, last, earlier in zip(TREE, before, after, automatic, strict=True):
+        fds, threads, of_device = self.instruments.watch.take_released()
+        for name, first, last, earlier in zip(TREE, before, after, (fds, threads, 0), strict=True):
             self.samples.columns[name][row] = last
             if row:
                 self.samples.released[name][row - 1] = earlier + max(0, first - last)
@@ -304,24 +297,6 @@ class Sampler:
             self.samples.released[self.instruments.device.resource][row - 1] = of_device + max(
                 0, on_device - self.instruments.device.read()
             )
-
-    def _read_collected(self, resource: str) -> int:
-        # A collection also empties the interpreter's free lists, whose blocks count.
-        if self.instruments.watch.enabled:
-            self.instruments.watch.collect()
-        return self._read_one(resource)
-
-    def _read_one(self, resource: str) -> int:
-        if resource in self.instruments.reads:
-            own = self._own.get(resource)
-            others = sum(map(anonymous_of, self.samples.children())) if resource == RESIDENT else 0
-            return self.instruments.reads[resource]() - (own[0] if own else 0) + others
-        if resource in TREE:
-            return self.instruments.tree.read()[TREE.index(resource)]
-        if resource in self.instruments.folders:
-            self.instruments.folders[resource].relist(self.samples.n + 1, waiting=True)
-            return self.instruments.folders[resource].count
-        return self.samples.columns[resource][self.samples.n]
 
 
 def _shift(own: Mapping[str, array[int]], instruments: Instruments, sign: int) -> None:

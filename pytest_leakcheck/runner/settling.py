@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 from threading import get_ident
 from typing import ClassVar, Final
 
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.processes import TREE
+from pytest_leakcheck.probes.processes import TREE, TreeCount
 from pytest_leakcheck.runner.readings import Instruments, Samples
 
 # `Thread.join` returns before the kernel has released the thread. So a count of threads that has risen is read again,
@@ -53,16 +53,9 @@ class Settling:
     seconds_alone: ClassVar[float] = 0.25
     seconds_held: ClassVar[float] = 6.0
 
-    def __init__(
-        self,
-        samples: Samples,
-        instruments: Instruments,
-        read_one: Callable[[str], int],
-        read_collected: Callable[[str], int],
-    ) -> None:
+    def __init__(self, samples: Samples, instruments: Instruments) -> None:
         """Take what the sampler has opened; waits and rests may correct `samples`."""
         self._samples, self._instruments = samples, instruments
-        self._read_one, self._read_collected = read_one, read_collected
         self.folder_columns = [(folder, samples.columns[name]) for name, folder in instruments.folders.items()]
         self._waited_in_vain = self._suspected_in_vain = False
         self.deadline = inf
@@ -70,10 +63,6 @@ class Settling:
         self._drained: Mapping[str, int] = {}
         self._uncorrected: Mapping[str, int] = {}
         self.joins_in_vain = 0
-
-    def end(self) -> None:
-        """Drop the references to the sampler, which refers to this object: its rows are large, and would be garbage."""
-        del self._read_one, self._read_collected
 
     def start_clocks(self) -> None:
         self._began = clock.monotonic()
@@ -90,8 +79,7 @@ class Settling:
         """
         self._uncorrected = self._levels() if suspected else {}
         pause, waited, fell, began = 0.001, 0.0, False, clock.monotonic()
-        samples, tree_now = self._samples, self._instruments.tree.read
-        scarce = self._scarce()
+        samples, instruments, scarce = self._samples, self._instruments, self._scarce()
         usual = self.seconds if self.may_end() else self.seconds_alone
         while not (self._suspected_in_vain if suspected else self._waited_in_vain):
             standing = [find_resource(name) for name in scarce if self.standing(name) > 0]
@@ -104,9 +92,9 @@ class Settling:
                 break
             self._pause(pause)
             waited, pause = waited + pause, min(2 * pause, 0.1)
-            tree = tree_now()
+            tree = instruments.tree.read()
             for name in scarce:
-                value = tree[TREE.index(name)] if name in TREE else self._read_one(name)
+                value = getattr(tree, name) if name in TREE else instruments.read_one(name, samples)
                 if value < samples.columns[name][samples.n]:
                     samples.columns[name][samples.n], fell = value, True
         self._waited_in_vain |= not fell and waited > 0
@@ -116,10 +104,10 @@ class Settling:
         self.waited_long = waited if suspected and fell and is_long else 0.0
         return fell
 
-    def fill(self) -> None:
-        """Begin the series only once a thread that releases everything `waited_long` later releases as much as is made.
+    def delay_start(self) -> None:
+        """Delay the start level until a thread that releases handles `waited_long` seconds late keeps up with the test.
 
-        Iterations then rest, so that few of them are waiting for it at once.
+        Until then a rest follows each iteration, so that few handles wait at once.
         """
         self._released_after = self.waited_long
         self._paced_at = clock.monotonic()
@@ -135,7 +123,7 @@ class Settling:
         return self._full_at > 0
 
     def has_filled(self) -> bool:
-        """Return whether the time is over that `fill` has begun."""
+        """Return whether the time is over that `delay_start` has begun."""
         if clock.monotonic() >= self._full_at:
             self._full_at = 0.0
         return not self.is_filling
@@ -156,7 +144,7 @@ class Settling:
         )
 
     def standing(self, resource: str) -> int:
-        """Return how many handles exist above the start, or above what another thread had left when it was waited for."""
+        """Return how many handles exist above the start level, or above the level at the last `delay_start`."""
         level, drained = self._samples.level(resource), self._drained.get(resource)
         return self._samples.above_start(resource) if drained is None else level - drained
 
@@ -179,13 +167,12 @@ class Settling:
     def _late(self) -> list[str]:
         return [name for name in self._instruments.reads if find_resource(name).ends_by_itself]
 
-    def await_joined(self, threads: int) -> tuple[int, int, int]:
+    def await_joined(self, threads: int) -> TreeCount:
         """Read the process tree until it has at most this many threads, or about a millisecond has passed."""
         self.joins_in_vain += 1
         tree = self._instruments.tree.read()
         for _ in range(_MAX_JOIN_CHECKS):
-            _fds, running, _processes = tree
-            if running <= threads:
+            if tree.thread <= threads:
                 self.joins_in_vain = 0
                 break
             clock.sleep(_JOIN_CHECK_SECONDS)
@@ -195,8 +182,8 @@ class Settling:
 
     def _is_alone(self) -> bool:
         """Return whether no other thread or child process exists that could close a descriptor."""
-        _fds, threads, processes = self._instruments.tree.read()
-        return threads == 1 and processes == 0
+        tree = self._instruments.tree.read()
+        return tree.thread == 1 and tree.process == 0
 
     def rest(self, seconds: float, resource: str) -> int:
         """Return how far a counter rises in a rest; entries of unknown origin do not count."""
@@ -204,13 +191,13 @@ class Settling:
         if folder is not None:
             known = folder.known
             self._pause(seconds)
-            self._read_one(resource)
+            self._instruments.read_one(resource, self._samples)
             return folder.known - known
         # Read the counter in the same way before and after the rest. Objects that the harness has created to examine
         # the growth are then part of both readings.
-        before = self._read_collected(resource)
+        before = self._instruments.read_collected(resource, self._samples)
         self._pause(seconds)
-        return self._read_collected(resource) - before
+        return self._instruments.read_collected(resource, self._samples) - before
 
     def _pause(self, seconds: float) -> None:
         clock.sleep(seconds)
