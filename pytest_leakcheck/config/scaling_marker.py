@@ -19,7 +19,7 @@ from pytest_leakcheck.config.budget import did_you_mean
 from pytest_leakcheck.config.plan import Mark, invalid_mark, is_budget
 from pytest_leakcheck.config.settings import SCALING
 from pytest_leakcheck.model import InputError, invalid_at
-from pytest_leakcheck.model.recording import ENGINES, Engine, Figure
+from pytest_leakcheck.model.recording import Engine, Figure
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
 
@@ -142,8 +142,9 @@ def _parse_sweep(mark: Mark, arguments: Collection[str]) -> Sweep:
     sizes = check_axis(given)
     options = dict(mark.kwargs)
     engine, reason = options.pop("engine", None), options.pop("reason", "")
-    if engine not in (None, *ENGINES):
-        raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, ENGINES))}")
+    engines = get_args(Engine)[1:]
+    if engine not in (None, *engines):
+        raise InputError(f"engine={engine!r} is not one of {', '.join(map(repr, engines))}")
     if not isinstance(reason, str):
         raise InputError(f"reason={reason!r} is not a string")
     if not options:

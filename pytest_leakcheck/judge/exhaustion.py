@@ -52,8 +52,7 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
     None if the resource is not the cause: it rose in under half of the iterations, or did not end above its start.
     """
     x = series.readings
-    rises = sum(1 for i in range(1, len(x)) if x[i] > x[i - 1])
-    if len(x) < 2 or 2 * rises < series.iterations or x[-1] <= x[0]:
+    if len(x) < 2 or 2 * len(series.rises) < series.iterations or x[-1] <= x[0]:
         return None
     slope = (x[-1] - x[0]) / series.iterations
     reason = f"{format_rate(slope, series.traits.unit)} over {series.iterations} iterations, then {error}"

@@ -46,7 +46,7 @@ simulated runs that continued until they were judged, with steady, spiky or one-
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Final, Literal, TypeAlias
@@ -148,10 +148,10 @@ def is_steady(readings: Sequence[int]) -> bool:
     late, earlier = steps[n // 2 :], steps[n // 8 : n // 2]
     if sum(step > 0 for step in late) < _MIN_STEADY_RATIO * len(late) or not earlier:
         return False
-    return middle(late) >= _MIN_STEADY_RATIO * middle(earlier)
+    return upper_median(late) >= _MIN_STEADY_RATIO * upper_median(earlier)
 
 
-def middle(steps: Sequence[int]) -> int:
+def upper_median(steps: Collection[int]) -> int:
     """Return the median; for an even number of values, the upper of the two in the middle."""
     # Importing `statistics` would take 5 ms.
     return sorted(steps)[len(steps) // 2]
@@ -200,15 +200,15 @@ def _is_flat(  # noqa: PLR0913 - what was found of the series so far
 ) -> bool:
     half = (len(levelled) - 1) // 2
     late = levelled[half:]
-    middle = len(late) // 2
-    first, last = late[:middle], late[middle:]
-    if min(last) < min(first) and not _comes_back(levelled[start : half + middle], last, tolerance * len(late)):
+    quarter = len(late) // 2
+    first, last = late[:quarter], late[quarter:]
+    if min(last) < min(first) and not _comes_back(levelled[start : half + quarter], last, tolerance * len(late)):
         return False
     if quiet >= half and (not steps or quiet >= MISS * steps[-1] / len(steps)):
         return True
     returned = min(last) <= min(first) and min(late) <= min(levelled[start : half + 1])
     # In an exact series, a new maximum may be a step that has just occurred; with noise, it has no meaning.
-    return returned and not (exact and max(last) > max(levelled[: half + middle]))
+    return returned and not (exact and max(last) > max(levelled[: half + quarter]))
 
 
 def _comes_back(before: Sequence[float], last: Sequence[float], slack: float) -> bool:

@@ -7,6 +7,7 @@ This module reads no counter and no clock. The questions, in this order:
 1. Does the series grow (`judge.growth`)? That is enough for countable resources (descriptors, threads, ...). Memory and
    gc objects must grow for a minimum number of iterations, the horizon, because a bounded cache that is still filling
    may explain it. If the growth would reach the limit of the process within a production run, it is a leak at once.
+   1a, before it: does something other than the test cause the growth? 1b, after it: does a bounded cache account for it?
 2. Is the level exceeded? That needs no horizon, only a counter that has settled.
 3. Does only the garbage collector release the resource? Question 1 is asked of the running sum of what it released.
 """
@@ -346,10 +347,9 @@ def _check_level(case: _Case) -> Verdict | None:
 
 
 def _describe_shape(case: _Case) -> str:
-    x = case.series.readings
-    rises = [i for i in range(1, len(x)) if x[i] > x[i - 1]]
+    x, rises = case.series.readings, case.series.rises
     if case.resource.scarce and len(rises) == 1 and x[-1] == max(x):
-        return f"one-off +{case.amount(case.level)} at iteration {rises[0]}"
+        return f"one-off +{case.amount(case.level)} at iteration {next(iter(rises))}"
     return f"{'settles' if case.grown.state == 'flat' else 'still rising,'} at +{case.amount(case.level)}"
 
 

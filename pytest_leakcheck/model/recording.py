@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.resources import RESIDENT, Kind, OfResource
@@ -24,7 +25,6 @@ NOT_READ: Final = "it was not read"
 EXACT: Final = "memory peak"
 # The composition of a peak is analyzed at this share of it, because a second run does not quite reach the same peak.
 _NEAR_PEAK_RATIO: Final = 0.9
-ENGINES: Final = ("thread", "process", "gloo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,12 @@ class Series(OfResource):
     @property
     def iterations(self) -> int:
         return len(self.readings) - 1
+
+    @property
+    def rises(self) -> dict[int, int]:
+        """The amount by which the counter rose in each iteration in which it did."""
+        steps = enumerate(pairwise(self.readings), 1)
+        return {at: after - before for at, (before, after) in steps if after > before}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterator,
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from math import inf
 from pathlib import Path
 from traceback import walk_tb
@@ -49,7 +48,7 @@ from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     trace_natively,
 )
 from pytest_leakcheck.judge.exhaustion import causes
-from pytest_leakcheck.judge.growth import middle
+from pytest_leakcheck.judge.growth import upper_median
 from pytest_leakcheck.model.culprit import Culprit, Held, Site
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import BLOCKS, RESIDENT, RESOURCES, find_resource
@@ -194,7 +193,7 @@ class CauseSearch:
         made = yield from self._find_site()
         if self._has_ended():
             # What has grown instead is a bystander, such as the cache of a library that the search fills.
-            median = format_rate(max(0.0, middle(self._schedule.rises)), self._resource.unit).partition("/")[0]
+            median = format_rate(max(0.0, upper_median(self._schedule.rises)), self._resource.unit).partition("/")[0]
             reason = f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
             self._why = dict.fromkeys(("site", "owner"), reason)
             self.recurred = self._verdict.outcome != "leak"
@@ -366,9 +365,8 @@ class CauseSearch:
     @property
     def _share(self) -> float:
         """The share of iterations with growth: slope / median rise up to 1."""
-        readings = self._sampler.samples.series(self._verdict.resource).readings
-        rises = [after - before for before, after in pairwise(readings) if after > before]
-        return min(1.0, self._verdict.slope / middle(rises)) if rises else 1.0
+        rises = self._sampler.samples.series(self._verdict.resource).rises.values()
+        return min(1.0, self._verdict.slope / upper_median(rises)) if rises else 1.0
 
     def _find_keeper(self, entries: Callable[[], int], *, creates: bool) -> Generator[None, None, None]:
         """Find the line that stores what is retained in its owner; another line may create it.

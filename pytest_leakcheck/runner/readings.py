@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from itertools import pairwise
 from math import ceil
 from typing import Final
 
@@ -338,8 +337,7 @@ class Samples:
         )
 
     def rises(self, resource: str) -> int:
-        x = self.series(resource).readings
-        return sum(1 for before, after in pairwise(x) if after > before)
+        return len(self.series(resource).rises)
 
     def state(self, resource: str) -> State:
         """Return whether a counter grows; undecided for one that is not read."""
