@@ -24,7 +24,7 @@ from pathlib import Path, PurePath
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.model.culprit import Site, TestPhase, Where
+from pytest_leakcheck.model.culprit import PACKAGE_FOLDERS, Site, TestPhase, Where, is_installed
 
 # pytest functions that start a test phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
 _PHASE_FUNCTIONS: Final[dict[str, TestPhase]] = {
@@ -33,8 +33,6 @@ _PHASE_FUNCTIONS: Final[dict[str, TestPhase]] = {
     "pytest_runtest_teardown": "teardown",
 }
 _FIXTURE_FUNCTIONS: Final = frozenset({"call_fixture_func", "_teardown_yield_fixture"})
-# Names of folders that contain installed packages, but not the standard library.
-_INSTALL_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 _STDLIB_PREFIXES: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
 # Ends with a separator, so that a folder whose name only begins like this one does not match.
 PACKAGE_FOLDER: Final = f"{Path(__file__).parents[1]}{os.sep}"
@@ -83,10 +81,8 @@ def is_harness(file: str) -> bool:
     if file.startswith(_HARNESS_PREFIXES):
         return True
     parts = PurePath(file).parts
-    if _INSTALL_FOLDERS.isdisjoint(parts):
-        return False
-    in_plugin_package = (folder in _INSTALL_FOLDERS and name.startswith("pytest_") for folder, name in pairwise(parts))
-    return file in plugin_files() or any(in_plugin_package)
+    in_plugin_package = (folder in PACKAGE_FOLDERS and name.startswith("pytest_") for folder, name in pairwise(parts))
+    return is_installed(file) and (file in plugin_files() or any(in_plugin_package))
 
 
 @cache
@@ -110,15 +106,13 @@ def plugin_files() -> frozenset[str]:
         for names in modules
         if any(type(value) is FunctionType and name.startswith("pytest_") for name, value in names.items())
     )
-    return frozenset(file for file in files if file and not _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts))
+    return frozenset(file for file in files if file and is_installed(file))
 
 
 @cache
 def is_standard(file: str) -> bool:
     """Return whether a file belongs to the standard library."""
-    return file.startswith("<frozen ") or (
-        file.startswith(_STDLIB_PREFIXES) and _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts)
-    )
+    return file.startswith("<frozen ") or (file.startswith(_STDLIB_PREFIXES) and not is_installed(file))
 
 
 @cache
@@ -126,7 +120,7 @@ def is_own(file: str) -> bool:
     """Return whether a file is part of the program under test: not installed, or installed with it (`set_project`)."""
     if file.startswith("<"):
         return False
-    if _INSTALL_FOLDERS.isdisjoint(PurePath(file).parts):
+    if not is_installed(file):
         return not file.startswith(_STDLIB_PREFIXES)
     return file in _Project.files or file.startswith(_Project.folders)
 

@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from pytest_leakcheck.model import LeakcheckError
-from pytest_leakcheck.model.culprit import creating_line, is_of_tests, own_line, short_file
+from pytest_leakcheck.model.culprit import creating_line, is_installed, is_of_tests, own_line, short_file
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.resources import find_resource
@@ -107,8 +107,8 @@ def read(path: Path) -> Baseline:
 
 def to_text(baseline: Baseline) -> str:
     """Return the text of the file."""
-    known = sorted(baseline.known, key=lambda one: one.finding)
-    content = {"schema": Baseline.SCHEMA, "known": [dict.fromkeys(_FOR_PEOPLE, "") | encode(leak) for leak in known]}
+    known = [dict.fromkeys(_FOR_PEOPLE, "") | encode(leak) for leak in baseline.known]
+    content = {"schema": Baseline.SCHEMA, "known": known}
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -351,9 +351,7 @@ def _round_up(rate: float, resource: str) -> float:
 def _package_of(finding: Finding) -> str:
     """Return the installed package of the innermost frame in one; empty if the project's own code creates it."""
     where = finding.culprit.where if finding.culprit is not None else None
-    for site in reversed(where.path if where is not None else ()):
-        parts = PurePath(site.file).parts
-        for folder in ("site-packages", "dist-packages"):
-            if folder in parts[:-1]:
-                return PurePath(parts[parts.index(folder) + 1]).stem
-    return ""
+    files = (
+        short_file(site.file) for site in reversed(where.path if where is not None else ()) if is_installed(site.file)
+    )
+    return PurePath(next(files, "").partition("/")[0]).stem

@@ -110,7 +110,7 @@ def is_installed(leak: LibraryLeak) -> bool:
     try:
         return SpecifierSet(leak.versions).contains(installed, prereleases=True)
     except InvalidVersion:
-        # Its own build gave it this version, of which no entry is known to speak.
+        # Its version is not of PEP 440's form, so it cannot be compared with an entry.
         return False
 
 

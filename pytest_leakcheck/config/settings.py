@@ -1,7 +1,8 @@
 """Define the options, and resolve their values to `Settings`, which record the source of each value.
 
-Flags, configuration keys and their documentation are generated from `OPTIONS`. No option sets a budget. For iterations, time, isolation and ceilings (resource limits), the command line overrides markers, and
-markers override the configuration file.
+Flags, configuration keys and their documentation are generated from `OPTIONS`. No option sets a budget. For iterations,
+time, isolation and ceilings (resource limits), the command line overrides markers, and markers override the
+configuration file.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ OPTIONS: Final[list[Option]] = []
 SCALING: Final = "scaling_budget"
 # The words of ``--leakcheck-resources`` that stand for several resources.
 GROUPS: Final = ("countable", "memory")
-# The effort of a test where nothing else is set: iterations before the start level is read, seconds, and iterations of
-# the production run.
+# Defaults of the effort: iterations of warm-up, the most seconds, the least seconds before growth counts, and iterations
+# of the production run.
 WARMUP: Final = 3
 MAX_TIME: Final = 30.0
 MIN_TIME: Final = 3.0

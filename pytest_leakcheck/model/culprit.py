@@ -13,10 +13,10 @@ from pytest_leakcheck.model.resources import OfResource
 
 # A file of the standard library, on any machine.
 _STANDARD: Final = re.compile(r"/lib(?:64)?/python3\.\d+t?/|\\Python3?\d*\\Lib\\", re.IGNORECASE)
-_PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
+# Names of folders that contain installed packages, but not the standard library.
+PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 # What an owner's name says after the name of the function that holds it.
 _WITHIN_FUNCTION: Final = re.compile(r" (?:closure cell|default argument|local) .*")
-
 # The number of a thread in its name.
 _NUMBERED: Final = re.compile(r"-\d+")
 # Functions that make an object; which of the constructors of its parts is seen first depends on the load.
@@ -145,9 +145,9 @@ def own_line(culprit: Culprit | None) -> Site | None:
     """
     if culprit is None or culprit.where is None or (inner := _find_inner(culprit.where.path)) is None:
         return None
-    if _is_installed(inner.file):
+    if is_installed(inner.file):
         site = culprit.where.site
-        return None if _is_installed(site.file) or _is_standard(site.file) or is_of_tests(site.file) else site
+        return None if is_installed(site.file) or _is_standard(site.file) or is_of_tests(site.file) else site
     if not is_of_tests(inner.file) or culprit.owner is None:
         return inner
     return inner if PurePath(inner.file).stem in re.findall(r"\w+", culprit.owner.name) else None
@@ -158,14 +158,14 @@ def creating_line(culprit: Culprit | None) -> Site | None:
     if (line := own_line(culprit)) is not None or culprit is None or culprit.where is None:
         return line
     inner = _find_inner(culprit.where.path)
-    return inner if inner is not None and _is_installed(inner.file) else None
+    return inner if inner is not None and is_installed(inner.file) else None
 
 
 def library_lines(culprit: Culprit) -> tuple[Site, ...]:
     """Return the lines of installed packages below the project's last line, outermost first."""
     found: list[Site] = []
     for site in culprit.where.path if culprit.where is not None else ():
-        if _is_installed(site.file):
+        if is_installed(site.file):
             found.append(site)
         elif not _is_standard(site.file):
             found.clear()
@@ -175,8 +175,8 @@ def library_lines(culprit: Culprit) -> tuple[Site, ...]:
 def short_file(file: str) -> str:
     """Return the name of a file without the folders of this machine: from its package on, if it is installed."""
     parts = PurePath(file).parts
-    if _is_installed(file):
-        return "/".join(parts[next(at for at, part in enumerate(parts) if part in _PACKAGE_FOLDERS) + 1 :])
+    if is_installed(file):
+        return "/".join(parts[next(at for at, part in enumerate(parts) if part in PACKAGE_FOLDERS) + 1 :])
     return "/".join(parts[-2:] if PurePath(file).stem == "__init__" else parts[-1:])
 
 
@@ -185,13 +185,14 @@ def _find_inner(path: Sequence[Site]) -> Site | None:
     return next((site for site in reversed(path) if not _is_standard(site.file)), None)
 
 
-# By their names, because a finding may come from another machine.
-def _is_installed(file: str) -> bool:
-    return not _PACKAGE_FOLDERS.isdisjoint(PurePath(file).parts)
+def is_installed(file: str) -> bool:
+    """Return whether a file belongs to an installed package, on any machine."""
+    return not PACKAGE_FOLDERS.isdisjoint(PurePath(file).parts)
 
 
+# By its name, because a finding may come from another machine; `call_paths.is_standard` goes by this interpreter.
 def _is_standard(file: str) -> bool:
-    return file.startswith("<frozen ") or (bool(_STANDARD.search(file)) and not _is_installed(file))
+    return file.startswith("<frozen ") or (bool(_STANDARD.search(file)) and not is_installed(file))
 
 
 def is_of_tests(file: str) -> bool:
@@ -218,11 +219,6 @@ class Where:
     phase: TestPhase = ""
     fixture: str = ""
     process: str = ""
-
-    @property
-    def made_in(self) -> Site:
-        """The innermost line of the call path."""
-        return self.path[-1]
 
 
 @dataclass(frozen=True, slots=True)

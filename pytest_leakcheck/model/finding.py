@@ -12,9 +12,7 @@ from pytest_leakcheck.model.resources import Kind, OfResource
 from pytest_leakcheck.model.units import format_rates
 
 Outcome: TypeAlias = Literal["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"]
-
 Colour: TypeAlias = Literal["green", "yellow", "red"]
-
 # Outcomes that mean a leak, or more of a resource than is allowed. They fail a test unless a setting or a
 # known leak tolerates them.
 RED: Final = frozenset({"leak", "over_budget", "unclosed"})

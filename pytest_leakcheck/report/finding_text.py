@@ -445,7 +445,7 @@ def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[Row
     at = where.path.index(where.site)
     # The innermost line outside the standard library comes first, because the standard library is rarely at fault.
     library = next((one for one in reversed(where.path) if not is_standard(one.file)), where.site)
-    for inner in dict.fromkeys((library, where.made_in)):
+    for inner in dict.fromkeys((library, where.path[-1])):
         if inner != where.site:
             yield "", shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width)
     for caller in where.path[:at][::-1][:_MAX_CALLERS]:

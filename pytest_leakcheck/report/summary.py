@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Final
 
-from pytest_leakcheck.model.culprit import short_file, short_id
+from pytest_leakcheck.model.culprit import is_installed, short_file, short_id
 from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Finding, format_tests
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
@@ -253,4 +253,4 @@ def _relative(file: str, root: Path) -> str:
         inside = PurePath(file).relative_to(root)
     except ValueError:
         return ""
-    return "" if {"site-packages", "dist-packages"}.intersection(inside.parts) else inside.as_posix()
+    return "" if is_installed(str(inside)) else inside.as_posix()

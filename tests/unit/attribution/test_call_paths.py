@@ -36,7 +36,7 @@ def test_the_tests_own_part_begins_after_the_harness() -> None:
     assert where is not None
     assert where.path == (TEST, FRAMES, LIBRARY)
     assert where.site == FRAMES
-    assert where.made_in == LIBRARY
+    assert where.path[-1] == LIBRARY
     assert (where.phase, where.fixture) == ("call", "")
 
 
@@ -64,7 +64,7 @@ def test_where_all_is_installed_the_innermost_line_outside_the_standard_library_
     where = read_path([CALL, INSTALLED, LIBRARY])
     assert where is not None
     assert where.site == INSTALLED
-    assert where.made_in == LIBRARY
+    assert where.path[-1] == LIBRARY
 
 
 def test_what_the_harness_does_itself_is_nowhere() -> None:
