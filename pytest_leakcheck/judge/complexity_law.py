@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, combinations, pairwise
+from itertools import accumulate, combinations
 from typing import Final
 
 from pytest_leakcheck.model.recording import Law
@@ -41,18 +41,13 @@ _ROUNDING_VARIANCE: Final = 1 / 12
 
 
 def fit_law(sizes: Sequence[int], peaks: Sequence[int], *, resolution: int, noise: int) -> Law:
-    """Fit a law to one peak per size; raise `ValueError` unless at least 3 sizes rise strictly, from 1 or more.
+    """Fit a law to one peak per size, of at least 3 that rise strictly, from 1 or more.
 
     Growth up to `resolution` counts as constant. `noise` is the standard deviation of one peak; 0 for an exact counter.
     """
-    if len(sizes) < 3 or len(sizes) != len(peaks):
-        raise ValueError(
-            f"{len(sizes)} sizes and {len(peaks)} peaks: a law needs at least 3 sizes, and a peak for each"
-        )
-    if sizes[0] < 1 or any(after <= before for before, after in pairwise(sizes)):
-        raise ValueError(f"{list(sizes)}: sizes must rise, from 1 or more")
     growth = peaks[-1] - peaks[0]
-    resolution = max(resolution, largest_fall(peaks))
+    # The largest fall of a peak below one at a smaller size.
+    resolution = max(resolution, *(top - peak for top, peak in zip(accumulate(peaks, max), peaks, strict=True)))
     slope, slopes = _fit_slope(sizes, peaks, noise)
     if growth <= resolution:
         return Law(CONSTANT, None, None, slope, slopes, growth, resolution)
@@ -61,11 +56,6 @@ def fit_law(sizes: Sequence[int], peaks: Sequence[int], *, resolution: int, nois
         return Law(CONSTANT, None, None, slope, slopes, growth, resolution, settles)
     exponent, exponents = _fit_exponent(sizes, peaks, noise)
     return Law(_name_order(exponent), exponent, exponents, slope, slopes, growth, resolution)
-
-
-def largest_fall(peaks: Sequence[int]) -> int:
-    """Return the largest fall of a peak below one at a smaller size; 0 if the peaks never fall."""
-    return max(top - peak for top, peak in zip(accumulate(peaks, max), peaks, strict=True))
 
 
 def trend(peaks: Sequence[int]) -> float:

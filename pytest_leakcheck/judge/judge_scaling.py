@@ -38,7 +38,7 @@ RESOLUTION: Final[dict[Unit, int]] = {"bytes": 1 << 18, "count": 0}
 NOISE: Final[dict[Unit, int]] = {"bytes": 48 << 10, "count": 0}
 # The same for a memory peak that was read between two function calls, not from the kernel's high-water mark. Such a
 # peak varies with the memory of the allocator and the interpreter.
-EXACT: Final = 12 << 10
+_EXACT_NOISE: Final = 12 << 10
 # Fewer sizes can show growth, but cannot distinguish one law from another.
 _MIN_SIZES_FOR_LAW: Final = 5
 # Kendall's tau below which peaks have no trend. At this value, three pairs in ten fall.
@@ -62,11 +62,10 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
 
     The verdict's slope and floor are per unit of the axis, its level is the largest peak, and its iterations are the
     number of sizes. With `lower`, a formula is a lower bound. `exact` peaks are exact to a few pages, unlike the
-    kernel's high-water marks. An unknown resource raises `KeyError`; under 3 sizes, or another number of peaks, raise
-    `ValueError`.
+    kernel's high-water marks. An unknown resource raises `KeyError`.
     """
     unit = find_resource(resource).unit
-    noise = min(NOISE[unit], EXACT) if exact else NOISE[unit]
+    noise = min(NOISE[unit], _EXACT_NOISE) if exact else NOISE[unit]
     law = fit_law(sizes, peaks, resolution=RESOLUTION[unit], noise=noise)
     case = _Case(resource, singular(axis), axis, unit, noise, tuple(sizes), tuple(peaks), law, kind)
     if isinstance(bound, FormulaBound):

@@ -86,21 +86,6 @@ def test_one_peak_that_is_off_does_not_move_the_slope() -> None:
     assert fit(peaks).slope == pytest.approx(MIB, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "peaks", "message"),
-    [
-        ((1, 2), [1, 2], "2 sizes and 2 peaks: a law needs at least 3 sizes, and a peak for each"),
-        ((1, 2, 4), [1, 2], "3 sizes and 2 peaks: a law needs at least 3 sizes, and a peak for each"),
-        ((1, 4, 2), [1, 2, 3], "[1, 4, 2]: sizes must rise, from 1 or more"),
-        ((0, 1, 2), [1, 2, 3], "[0, 1, 2]: sizes must rise, from 1 or more"),
-    ],
-)
-def test_what_cannot_be_fitted(sizes: tuple[int, ...], peaks: list[int], message: str) -> None:
-    with pytest.raises(ValueError, match="sizes") as error:
-        fit(peaks, sizes)
-    assert str(error.value) == message
-
-
 SHAPES: list[tuple[float, Callable[[float], float]]] = [(0.0, math.log2), (0.5, math.sqrt), (1.0, float)]
 
 
