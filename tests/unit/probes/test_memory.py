@@ -52,7 +52,7 @@ def test_heap_sees_what_malloc_gave_and_got_back(libc: Any, size: int) -> None:
 
 
 def test_heap_asks_psutil_where_the_c_library_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
+    monkeypatch.setattr("pytest_leakcheck.probes.native_heap._libc", lambda: ctypes.PyDLL(None).no_such_function)
     monkeypatch.setattr(psutil, "heap_info", lambda: SimpleNamespace(heap_used=1000, mmap_used=24), raising=False)
     heap = Heap()
     heap.open()
@@ -60,7 +60,7 @@ def test_heap_asks_psutil_where_the_c_library_cannot_tell(monkeypatch: pytest.Mo
 
 
 def test_heap_is_unavailable_where_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "PyDLL", lambda _: object())
+    monkeypatch.setattr("pytest_leakcheck.probes.native_heap._libc", lambda: ctypes.PyDLL(None).no_such_function)
     monkeypatch.delattr(psutil, "heap_info", raising=False)
     instruments, missing = open_instruments(["heap", "object"])
     assert [instrument.resource for instrument in instruments] == ["object"]
