@@ -33,7 +33,8 @@ def add_parser(commands: Any) -> None:
         "watch",
         help="watch a running training job: growth, time until a limit, new descriptors",
         usage="%(prog)s [options] PID\n       %(prog)s [options] -- COMMAND ...",
-        description="Watches a process and its descendants until it ends, or until Ctrl-C. Shows the state while it runs, and appends it to a file that `pytest-leakcheck report FILE` turns into a page.",
+        description="Watches a process and its descendants until it ends, or until Ctrl-C. Shows the state while it "
+        "runs, and appends it to a file that `pytest-leakcheck report FILE` turns into a page.",
     )
     parser.add_argument("pid", nargs="?", type=int, metavar="PID", help="the root process")
     for option, seconds, what in (("--interval", 1.0, "samples"), ("--refresh", 10.0, "redraws of the table")):
@@ -72,25 +73,24 @@ def _watch_command(given: argparse.Namespace) -> int:
     with tempfile.NamedTemporaryFile(prefix="leakcheck-") as steps:
         steps.write(bytes(Board.SIZE))
         steps.flush()
-        board = Board(Path(steps.name))
         environment = os.environ | {STEPS_VARIABLE: steps.name}
-        try:
-            process = subprocess.Popen(given.to_start, env=environment)  # noqa: S603 - the command is the user's own
-        except OSError as error:
-            print(f"pytest-leakcheck watch: {given.to_start[0]}: {error.strerror}", file=sys.stderr)
-            return 126 if isinstance(error, PermissionError) else 127
-        try:
-            following = Following(process.pid, given.ledger, given.interval)
-            # Plain lines even on a terminal, because output of the command would break up a live table.
-            _follow(following, _plain_lines(sys.stderr), lambda: board.iteration or None, process)
-            _print_end(following, sys.stderr)
-        except OSError as error:
-            # An error of the watch must not end the command.
-            print(f"pytest-leakcheck watch: {error}; the command continues", file=sys.stderr)
-            process.wait()
-        finally:
-            _end_command(process)
-            board.close()
+        with contextlib.closing(Board(Path(steps.name))) as board:
+            try:
+                process = subprocess.Popen(given.to_start, env=environment)  # noqa: S603 - the command is the user's own
+            except OSError as error:
+                print(f"pytest-leakcheck watch: {given.to_start[0]}: {error.strerror}", file=sys.stderr)
+                return 126 if isinstance(error, PermissionError) else 127
+            try:
+                following = Following(process.pid, given.ledger, given.interval)
+                # Plain lines even on a terminal, because output of the command would break up a live table.
+                _follow(following, _plain_lines(sys.stderr), lambda: board.iteration or None, process)
+                _print_end(following, sys.stderr)
+            except OSError as error:
+                # An error of the watch must not end the command.
+                print(f"pytest-leakcheck watch: {error}; the command continues", file=sys.stderr)
+                process.wait()
+            finally:
+                _end_command(process)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
