@@ -143,7 +143,7 @@ class Traced:
         """End it; return whether it left out events to limit its cost."""
         self._tracer.close()
         assert not self._tracer.interrupted, self._tracer.interrupted
-        return self._tracer.coarse
+        return self._tracer.throttle.coarse
 
 
 class Allocating:

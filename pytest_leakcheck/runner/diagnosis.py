@@ -36,7 +36,7 @@ from pytest_leakcheck.attribution.inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing.tracer import is_wait
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     MAX_CACHED_BYTES,
-    MOST,
+    MOST_TRACED,
     OF_EXACT,
     Made,
     Schedule,
@@ -308,7 +308,7 @@ class CauseSearch:
             return
         others = holders.owners[1:] if holders.joint else ()
         self._found = replace(self._found, owner=holders.owners[0], others=others)
-        if MOST - self._schedule.used < _KEEPER_ITERATIONS:
+        if MOST_TRACED - self._schedule.used < _KEEPER_ITERATIONS:
             return
         if not holders.objects and holders.owners[0].name == "atexit":
             yield from self._find_keeper(atexit._ncallbacks, creates=True)

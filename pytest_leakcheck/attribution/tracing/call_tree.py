@@ -17,8 +17,8 @@ from pytest_leakcheck.attribution.call_paths import is_own, line_at, read_path
 from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.allocations import python_traced
 from pytest_leakcheck.attribution.tracing.tracer import (
-    LEAST,
-    MOST,
+    LEAST_OF_GROWTH,
+    MOST_OF_GROWTH,
     OWN,
     QUIET,
     Event,
@@ -157,7 +157,7 @@ class CallTree:
         return grown
 
     def explain(self, growth: int) -> Traced:
-        """Follow all growth that was traced, or the verdict's if that leads to no line, as beside another thread.
+        """Follow all traced growth; if that leads to no line, as when another thread allocates too, that of the verdict.
 
         If the call that this leads to returns as much, only what Python's objects do not hold is followed; without a
         result, the path ends in the innermost function of the program, for `LineTracer`.
@@ -192,7 +192,7 @@ class CallTree:
             calls = _group_by_line(nodes, code)
             kept = {key: self._sum_subtrees(group) for key, group in calls.items()}
             nearest = min(kept, key=lambda key: abs(kept[key] - wanted), default=None)
-            if nearest is None or not LEAST * wanted <= kept[nearest] <= MOST * wanted:
+            if nearest is None or not LEAST_OF_GROWTH * wanted <= kept[nearest] <= MOST_OF_GROWTH * wanted:
                 found = _find_gain(kept, sum(self.own[node.at] for node in nodes), wanted)
                 if found is None:
                     break
@@ -212,8 +212,8 @@ class CallTree:
         if code is not None:
             path.append(_make_site(code, line, name))
         own, why = sum(self.own[node.at] for node in nodes), ""
-        if code is not None and not name and own < LEAST * wanted and (flows := _format_flows(kept, own)):
-            balanced = any(amount > MOST * wanted for amount in (own, *kept.values()))
+        if code is not None and not name and own < LEAST_OF_GROWTH * wanted and (flows := _format_flows(kept, own)):
+            balanced = any(amount > MOST_OF_GROWTH * wanted for amount in (own, *kept.values()))
             how = "is allocated in one call and freed in another" if balanced else "comes from several calls"
             why = f"in {code.co_qualname}() it {how} ({flows})"
         return Traced(
@@ -373,12 +373,12 @@ def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, 
         return None
     amount, amounts = kept[most], (own, *kept.values())
     other_gains = sum(one for one in amounts if one > 0) - amount
-    remains = LEAST * total <= sum(amounts) <= MOST * total
-    if amount >= LEAST * total and remains and other_gains <= _MAX_OTHER_GAINS_RATIO * total:
+    remains = LEAST_OF_GROWTH * total <= sum(amounts) <= MOST_OF_GROWTH * total
+    if amount >= LEAST_OF_GROWTH * total and remains and other_gains <= _MAX_OTHER_GAINS_RATIO * total:
         # It is the only one that gains, and the others release a part of that again.
         return most, total
     beside = sum(map(abs, amounts)) - amount
-    if _MIN_MAIN_RATIO * total <= amount <= MOST * total and beside <= _MAX_BESIDE_MAIN_RATIO * amount:
+    if _MIN_MAIN_RATIO * total <= amount <= MOST_OF_GROWTH * total and beside <= _MAX_BESIDE_MAIN_RATIO * amount:
         # It retains most of the growth. The rest is not part of this leak.
         return most, amount
     return None

@@ -208,10 +208,6 @@ class CallTracer(_Tracer):
     @abstractmethod
     def _install(self) -> None: ...
 
-    @property
-    def coarse(self) -> bool:
-        return self.throttle.coarse
-
     def arm(self) -> None:
         """Start to report events. Does nothing if tracing was interrupted or has already started."""
         if self.interrupted or self._armed:
@@ -406,10 +402,10 @@ def is_wait(path: Sequence[Site]) -> bool:
     return bool(path) and path[-1].call.removesuffix("()") in HARMLESS_FUNCTIONS
 
 
-# A call or a line explains a growth if it retains between `LEAST` and `MOST` times that amount; the excess is released
+# A call or a line explains a growth if it retains between `LEAST_OF_GROWTH` and `MOST_OF_GROWTH` times that amount; the excess is released
 # elsewhere.
-LEAST: Final = 0.9
-MOST: Final = 1.5
+LEAST_OF_GROWTH: Final = 0.9
+MOST_OF_GROWTH: Final = 1.5
 # Beside one that retains or releases more than this multiple of the growth,
 _LARGE_SIBLING_RATIO: Final = 0.5
 # another one explains the growth only if it differs from it by at most this share.
@@ -428,7 +424,7 @@ def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
     It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere.
     """
     large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
-    rivals = any(LEAST * total <= amount <= MOST * total for amount in large)
+    rivals = any(LEAST_OF_GROWTH * total <= amount <= MOST_OF_GROWTH * total for amount in large)
     return rivals or (bool(large) and abs(kept - total) > _MAX_DEVIATION_RATIO * total)
 
 
@@ -494,17 +490,20 @@ class LineTracer(_Tracer):
         if total <= 0:
             return 0
         at = min(range(len(self._kept)), key=lambda at: abs(self._kept[at] - total))
-        if LEAST * total <= self._kept[at] <= MOST * total:
+        if LEAST_OF_GROWTH * total <= self._kept[at] <= MOST_OF_GROWTH * total:
             others = [*self._kept[:at], *self._kept[at + 1 :]]
             return 0 if is_by_chance(self._kept[at], others, total) else self._first + at
         alone, all_moves = self._kept[at], sum(map(abs, self._kept))
-        if _MIN_LONE_RATIO * total <= alone <= MOST * total and all_moves - alone <= _MAX_OTHERS_RATIO * alone:
+        if (
+            _MIN_LONE_RATIO * total <= alone <= MOST_OF_GROWTH * total
+            and all_moves - alone <= _MAX_OTHERS_RATIO * alone
+        ):
             # Only this line grows. malloc's own cache may hide a part of what small blocks take.
             return self._first + at
         most = max(range(len(self._kept)), key=self._kept.__getitem__)
         other_gains = sum(amount for amount in self._kept if amount > 0) - self._kept[most]
         # The other lines may only release a part of that again.
-        is_only_gain = LEAST * total <= sum(self._kept) and other_gains <= _MAX_OTHERS_RATIO * total
+        is_only_gain = LEAST_OF_GROWTH * total <= sum(self._kept) and other_gains <= _MAX_OTHERS_RATIO * total
         return self._first + most if is_only_gain else 0
 
     def step(self, kind: Step, line: int = 0) -> None:

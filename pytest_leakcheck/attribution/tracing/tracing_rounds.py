@@ -26,15 +26,14 @@ from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
-from pytest_leakcheck.attribution.tracing.tracer import MOST as MOST_OF_GROWTH
-from pytest_leakcheck.attribution.tracing.tracer import Listener, is_wait
+from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, Listener, is_wait
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 
 Key = TypeVar("Key", bound=Hashable)
 # The most iterations of all rounds together; and for a resource that grows rarely.
-MOST: Final = 34
+MOST_TRACED: Final = 34
 _MOST_IF_RARE: Final = 100
 # Iterations of a round after the warm-up, for a resource that grows in each of them,
 _DEFAULT_ITERATIONS: Final = 6
@@ -57,8 +56,8 @@ _MIN_GROWTHS_SEEN: Final = 3
 _TIME_RESERVE: Final = 1.25
 # The smallest share of the growth that a named line accounts for, and of the iterations that need no additional ones.
 _MIN_RATIO: Final = 0.5
-# Growth that should be seen this often has ended if it is seen at least once less than in this share of the iterations that
-# should show it: where it comes by chance, that happens in less than 1 % of the searches.
+# The growth has ended if, where at least this many rises were expected, fewer than this share of them (less one) were
+# seen. By chance alone, that happens in under 1 % of searches.
 _MIN_EXPECTED: Final = 5
 _MIN_GROWN_RATIO: Final = 0.25
 # If no more objects exist, a line that allocates more than this multiple of the growth replaces what it allocated before.
@@ -158,7 +157,7 @@ class Schedule:
         the warm-up, unless the resource grows rarely.
         """
         wanted = 1 + (few if rate >= _MIN_RATIO else max(few, ceil(_MIN_GROWTHS_SEEN / rate)))
-        last = min(self.used + wanted, MOST if rate >= _MIN_RATIO else _MOST_IF_RARE)
+        last = min(self.used + wanted, MOST_TRACED if rate >= _MIN_RATIO else _MOST_IF_RARE)
         first, took = self.used, self.plain_seconds
         began = clock.monotonic()
         levels = array("q")
@@ -234,7 +233,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
     if children is not None and any(one is arrival for one in of_children.values()):
         return replace(made, process=children.describe({pid for pid, _fd in _of_line(made, of_children)}))
-    if arrival.ends_early or (tracer.coarse and not _has_own_line(arrival.path)):
+    if arrival.ends_early or (tracer.throttle.coarse and not _has_own_line(arrival.path)):
         return Made(why=_TOO_MANY_CALLS)
     # Handles that other lines created are not part of this leak. Those that another thread created may be.
     unknown = frozenset(key for key, one in alive.items() if not one.path)
@@ -242,7 +241,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
 
 
 def _explain_none(tracer: Tracer, some: bool, counted: bool, schedule: Schedule) -> str:
-    if tracer.coarse:
+    if tracer.throttle.coarse:
         return _TOO_MANY_CALLS
     return _SCATTERED if some else _NO_CALL_SEEN if counted else schedule.why_none
 
@@ -309,13 +308,13 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         longest = max(_MAX_SLOWDOWN * schedule.plain_seconds, _MIN_LONGEST_SECONDS)
         with tree.measuring_python(), _open_tracer(tree, schedule, longest) as slower:
             seen = yield from _repeat(slower, tree.forget, schedule, rate, OF_EXACT)
-        tree.lacks_python = slower.coarse or not seen
+        tree.lacks_python = slower.throttle.coarse or not seen
         tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
     traced = tree.explain(round(slope * counted))
     if line_of(traced.path) is None or is_wait(traced.path):
         return Made(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
     why = traced.why
-    if traced.ends_early or (tracer.coarse and not _has_own_line(traced.path)):
+    if traced.ends_early or (tracer.throttle.coarse and not _has_own_line(traced.path)):
         return Made(why=why or _TOO_MANY_CALLS)
     if why and traced.calls_program and not is_own(traced.path[-1].file):
         # A library calls the program back, such as an event loop: the line that calls the library is not the one.

@@ -188,7 +188,7 @@ def test_a_coarse_path_is_shorter_and_true() -> None:
     trace(tree, work, 1, plain_seconds=0.0)
     tree.forget()
     tracer = trace(tree, work, 3, plain_seconds=0.0)
-    assert tracer.coarse
+    assert tracer.throttle.coarse
     culprit = tree.traced()
     names = [function for _line, function, _call in within(culprit.path, HERE)]
     whole = ["test_a_coarse_path_is_shorter_and_true", "work", "leaking", *["deep"] * 18]

@@ -77,7 +77,7 @@ def arrived(work: Callable[[], object], rounds: int = ROUNDS) -> list[Arrival]:
         arrivals = Arrivals(count, list_now)
         tracer = trace(arrivals, work, rounds)
         assert tracer.interrupted == ""
-        assert not tracer.coarse
+        assert not tracer.throttle.coarse
         return list(arrivals.survivors().values())
 
 

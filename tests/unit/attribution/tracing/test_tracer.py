@@ -195,7 +195,7 @@ def test_too_many_events_are_left_out_from_the_deepest_on() -> None:
     results = []
     tracer = trace(recorder, lambda: results.append(fib(22)), rounds=3, plain_seconds=0.0)
     assert results == [17711] * 3
-    assert tracer.coarse
+    assert tracer.throttle.coarse
     assert tracer.interrupted == ""
     # At the limit, a function of Python looks as one of C.
     assert ("c_call", "fib", "fib") in recorder.events
