@@ -123,7 +123,7 @@ class ItemState:
         try:
             return (yield)
         finally:
-            rebuild(item.stash, item.stash._storage.keys() - {keys.FINDINGS, keys.REPEATED, keys.ORIGIN})
+            rebuild(item.stash, item.stash._storage.keys() - {keys.FINDINGS, keys.REPEATED, keys.FORK_GUARD})
 
     @pytest.hookimpl
     def pytest_enter_pdb(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_leakcheck.config.settings import Settings
     from pytest_leakcheck.model.finding import Finding
     from pytest_leakcheck.plugin.pytest_residue import Residue
-    from pytest_leakcheck.runner.environment import Origin
+    from pytest_leakcheck.runner.environment import ForkGuard
     from pytest_leakcheck.runner.peak_meter import Meter
     from pytest_leakcheck.runner.repetition import Repetition
     from pytest_leakcheck.runner.user_gauges import Gauges
@@ -57,6 +57,6 @@ UNMEASURED: Final[pytest.StashKey[str]] = pytest.StashKey()
 STOPPED: Final = "a debugger stopped in it"
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
 # The process that measures the item. A process that the test forks must exit if it returns from the test to the plugin.
-ORIGIN: Final[pytest.StashKey[Origin]] = pytest.StashKey()
+FORK_GUARD: Final[pytest.StashKey[ForkGuard]] = pytest.StashKey()
 # Seconds that the repetition took: all iterations, and any run for the ``peak=`` of a budget, without a logged run.
 REPEATED: Final[pytest.StashKey[float]] = pytest.StashKey()

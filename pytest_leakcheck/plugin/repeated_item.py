@@ -43,7 +43,7 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.finding_text import junit_properties
-from pytest_leakcheck.runner.environment import Origin
+from pytest_leakcheck.runner.environment import ForkGuard
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import leave_out_threads
 from pytest_leakcheck.runner.user_gauges import Gauges
@@ -66,13 +66,13 @@ class Repeater:
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Repeat an item, then log one run with the finding. A forked child process exits here on an exception."""
-        origin = item.stash[keys.ORIGIN] = Origin()
+        fork_guard = item.stash[keys.FORK_GUARD] = ForkGuard()
         examples = Examples(item)
         self._snapshot = DeviceSnapshot(item, self._settings)
         try:
             self._run(item, nextitem, plan, examples)
         except BaseException:
-            origin.leave_elsewhere(1)
+            fork_guard.exit_if_forked(1)
             raise
         finally:
             examples.put_back()
@@ -150,8 +150,8 @@ class Repeater:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        if keys.ORIGIN in item.stash:
-            item.stash[keys.ORIGIN].leave_elsewhere(int(call.excinfo is not None))
+        if keys.FORK_GUARD in item.stash:
+            item.stash[keys.FORK_GUARD].exit_if_forked(int(call.excinfo is not None))
         report = yield
         if keys.REPEATING in item.stash:
             # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is reported as failed.

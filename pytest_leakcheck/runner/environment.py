@@ -55,13 +55,13 @@ def _commit_of(folder: Path) -> str:
     return next((line.partition(" ")[0] for line in lines if line.endswith(f" {name}")), "")
 
 
-class Origin:
+class ForkGuard:
     """The process in which a measurement began."""
 
     def __init__(self) -> None:
         self._pid = getpid()
 
-    def leave_elsewhere(self, status: int = 0) -> None:
+    def exit_if_forked(self, status: int = 0) -> None:
         """End the current process at once unless it is the original one: no tear-down, no exit handler, no report."""
         if getpid() == self._pid:
             return

@@ -1,4 +1,4 @@
-"""Hold the state that the parts of a repetition share, its clock, and the limits of its ceiling."""
+"""Hold the state that the parts of a repetition share, its time limit, and the limits of its ceiling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.user_gauges import Phases
 
 
-class Clock:
+class TimeLimit:
     """The time limit of a repetition, in seconds for all iterations together, and the time elapsed.
 
     Attributes:
@@ -77,11 +77,11 @@ class MeasurementRun:
     """
 
     def __init__(self, plan: Plan, gauges: Mapping[str, Callable[[], int]], innocent: InnocentGrowth) -> None:
-        """Start the clock."""
+        """Begin the time limit."""
         self.plan = plan
         self.gauges = gauges
         self.phases = Phases()
-        self.clock = Clock(plan.effort.max_time)
+        self.time = TimeLimit(plan.effort.max_time)
         self.innocent = innocent
         self.progress = ProgressReports(plan.effort.most)
         self.ceiling = ImposedCeiling(plan.ceiling)

@@ -32,7 +32,7 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.bounded_caches import KnownCaches
-from pytest_leakcheck.runner.environment import Origin, describe_environment
+from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain, describe_children
@@ -62,7 +62,7 @@ class Repetition:
         self._run = MeasurementRun(plan, gauges if gauges is not None else {}, InnocentGrowth(left or {}))
         self._warmed_up = 0
         self._measuring: Measuring | None = None
-        self._origin = Origin()
+        self._fork_guard = ForkGuard()
 
     def follow(self, gauges: Mapping[str, Callable[[], int]], budgets: tuple[Budget, ...]) -> None:
         """Add gauges and their budgets. Call it only before the start level is read."""
@@ -84,12 +84,12 @@ class Repetition:
 
     def iteration_done(self) -> bool:
         """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
-        self._origin.leave_elsewhere()
+        self._fork_guard.exit_if_forked()
         run = self._run
         if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
             return self._measuring.iteration_done()
         self._warmed_up += 1
-        run.clock.iteration_done()
+        run.time.iteration_done()
         run.progress.report_warm_up(self._warmed_up, run.plan.effort.warmup)
         if self._warmed_up == run.plan.effort.warmup - 1:
             # Open the instruments before the last warm-up iteration. The frozen objects and the garbage that this
@@ -97,7 +97,7 @@ class Repetition:
             self._measuring = self._open_instruments()
         if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
             return self._measuring.start()
-        return not run.clock.out_of_time
+        return not run.time.out_of_time
 
     @property
     def searched(self) -> str:
@@ -110,7 +110,7 @@ class Repetition:
         If the last iteration ended in an `error` because descriptors or memory ran out after growth, that is a leak.
         """
         run = self._run
-        self._origin.leave_elsewhere(int(stopped is not None))
+        self._fork_guard.exit_if_forked(int(stopped is not None))
         run.ceiling.lift()
         explained = error is not None and run.judge_exhaustion(error)
         result = self._end(stopped)
@@ -130,12 +130,12 @@ class Repetition:
         n = sampler.samples.n
         if stopped is None and n == 0:
             nothing = conclude_finding.no_time_left(
-                plan.budgets, plan.effort, run.clock.seconds, restarted=run.innocent.restarts > 0
+                plan.budgets, plan.effort, run.time.seconds, restarted=run.innocent.restarts > 0
             )
             run.verdicts |= {verdict.resource: verdict for verdict in nothing}
         measuring.end()
         if stopped is None:
-            stopped = "time" if run.clock.out_of_time else "iterations" if n >= plan.effort.most else "judged"
+            stopped = "time" if run.time.out_of_time else "iterations" if n >= plan.effort.most else "judged"
         verdicts = (*run.verdicts.values(), *conclude_finding.missing_verdicts(plan, sampler.instruments.missing))
         verdicts = conclude_finding.without_ceiling(verdicts, run.ceiling.missing)
         recording = self._recording(sampler, stopped)
@@ -146,7 +146,7 @@ class Repetition:
 
     def abandon(self) -> None:
         """Release everything after an error or an interrupt, without a result; a step that fails skips no other."""
-        self._origin.leave_elsewhere(1)
+        self._fork_guard.exit_if_forked(1)
         self._run.ceiling.lift()
         sampler, self._run.sampler = self._run.sampler, None
         if sampler is not None:
@@ -162,7 +162,7 @@ class Repetition:
             test=run.plan.test,
             series=sampler.samples.all_series() if sampler else (),
             warmup=run.plan.effort.warmup,
-            seconds=round(run.clock.seconds, 6),
+            seconds=round(run.time.seconds, 6),
             collector="off" if sampler and not sampler.instruments.watch.enabled else "on",
             stopped=stopped,
             limits=run.limits if sampler else {},
@@ -185,7 +185,7 @@ class Repetition:
         # The instruments can be opened even if few descriptors are left.
         with room_for_descriptors():
             sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk_now=walk_now)
-        sampler.settling.deadline = run.clock.deadline
+        sampler.settling.deadline = run.time.deadline
         named = {budget.resource for budget in run.plan.budgets if budget.explicit}
         if sampler.instruments.resident is not None:
             sampler.instruments.resident.named = RESIDENT in named
@@ -226,8 +226,8 @@ class Measuring:
         self._looks = looks(run.plan.effort.most)
         self._next_look = MIDDLE if self._caches is not None else next(self._looks)
         self._open_user_phases()
-        wants_more = not run.clock.out_of_time
-        self._sampler.start(run.clock.shortest)
+        wants_more = not run.time.out_of_time
+        self._sampler.start(run.time.shortest)
         run.phases.begin()
         return wants_more
 
@@ -250,9 +250,9 @@ class Measuring:
         if self._caches is None:
             sampler.collect_earlier_garbage()
         run.phases.begin()
-        run.clock.iteration_done()
+        run.time.iteration_done()
         reported = run.progress.report(sampler.samples, run.plan.budgets, run.verdicts)
-        out_of_time = run.clock.out_of_time
+        out_of_time = run.time.out_of_time
         if sampler.samples.n < self._next_look and not out_of_time:
             if reported:
                 sampler.subtract_own_work()
@@ -292,7 +292,7 @@ class Measuring:
     def _is_enough(self) -> bool:
         # In a separate frame: a number that is alive when the harness's own work is read would be part of it.
         run = self._run
-        seconds = inf if self._judge.retains_much() else run.clock.seconds
+        seconds = inf if self._judge.retains_much() else run.time.seconds
         return run.plan.effort.is_enough(self._sampler.samples.n, seconds)
 
     def _screen(self, caches: KnownCaches) -> bool:
@@ -376,7 +376,7 @@ class Measuring:
 
         run.progress.report(self._sampler.samples, run.plan.budgets, run.verdicts, "naming")
         # A test that has used all of its time gets a little more.
-        deadline = max(run.clock.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
+        deadline = max(run.time.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
         self._search = CauseSearch(run, self._sampler, red, self._identities, deadline)
         return self._continue_search(self._search)
 
@@ -395,8 +395,8 @@ class Measuring:
         """Judge again, once, in place of a leak that did not recur in the search: it has ended, or depends on time."""
         run = self._run
         self._search, self._ended = None, run.red
-        run.clock.resume()
-        if run.red is not None and run.clock.out_of_time:
+        run.time.resume()
+        if run.red is not None and run.time.out_of_time:
             run.verdicts[run.red.resource] = conclude_finding.did_not_recur(run.red)
             return False
         run.verdicts.clear()

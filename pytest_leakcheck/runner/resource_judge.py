@@ -169,7 +169,7 @@ class ResourceJudge:
         if resource.scarce and not is_pool:
             # A level that the user allows has been passed, or memory is about to be judged that these handles own.
             return False
-        return self._run.clock.seconds < min(effort.min_time, effort.max_time)
+        return self._run.time.seconds < min(effort.min_time, effort.max_time)
 
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
         """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
@@ -180,13 +180,13 @@ class ResourceJudge:
             if rest is None or rest.outcome == "ok":
                 return hint
         effort, seconds_each = run.plan.effort, sampler.settling.seconds_per_iteration()
-        cheap = (effort.min_time - run.clock.seconds) / max(1e-9, seconds_each)
+        cheap = (effort.min_time - run.time.seconds) / max(1e-9, seconds_each)
         most = max(effort.usual, min(effort.most, sampler.samples.n + int(cheap)))
         for look in run.innocent.looks():
             found = look(sampler, suspicion, most)
             if found is None:
                 continue
-            if found.ended and not (found.text and run.clock.out_of_time):
+            if found.ended and not (found.text and run.time.out_of_time):
                 if found.text:
                     self._carry_levels()
                 return StartAgain()
@@ -223,7 +223,7 @@ class ResourceJudge:
             in_child=name == RESIDENT and bool(sampler.samples.grown_children()),
             elsewhere=elsewhere,
             # With the waits and collections of the harness, which take their share of the time.
-            seconds=run.clock.seconds_each if run.clock.out_of_time else 0.0,
+            seconds=run.time.seconds_each if run.time.out_of_time else 0.0,
             effort=run.plan.effort,
         )
 

@@ -32,7 +32,7 @@ from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
-from pytest_leakcheck.runner.environment import Origin, describe_environment
+from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
 from pytest_leakcheck.runner.peak_meter import Meter
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.supervisor import Board
@@ -103,7 +103,7 @@ class Child:
         """Open the board, shared memory that shows the parent process the progress; `rank` is 0 without ranks."""
         self._task = task
         self.reports = task.reports
-        self._origin = Origin()
+        self._fork_guard = ForkGuard()
         self._reports = AppendedFile(supervisor.file_of(Path(task.folder), "messages", rank))
         self._reports.begin()
         self.board = Board(supervisor.file_of(Path(task.folder), "board"), rank)
@@ -179,7 +179,7 @@ class Child:
         What cannot be written, for example because the disk is full, is written with the next call; until then, the
         parent process sees the reason on the board.
         """
-        self._origin.leave_elsewhere()
+        self._fork_guard.exit_if_forked()
         with undisturbed_writing():
             try:
                 self._reports.write(to_line(messages))
@@ -214,12 +214,12 @@ class SizedProtocol:
         if self._sizing.engine == "thread" and isinstance(item, pytest.Function):
             item.obj = _wrap_in_threads(item.obj, self._sizing.size)
         self._board.iteration += 1
-        origin = Origin()
+        fork_guard = ForkGuard()
         meter.begin()
         try:
             result = yield
         finally:
-            origin.leave_elsewhere(int(sys.exc_info()[0] is not None))
+            fork_guard.exit_if_forked(int(sys.exc_info()[0] is not None))
             series, peaks, phases = meter.end()
             self._board.iteration += 1
             del item.config.stash[keys.METER]
