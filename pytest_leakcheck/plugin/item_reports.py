@@ -159,12 +159,9 @@ def report_findings(item: pytest.Item, findings: Iterable[Finding], results: Ite
     with OriginalFunctions(), contextlib.suppress(Exception):
         for finding in findings:
             session.add(finding)
+        policy = Policy.of(item.config.stash[keys.SETTINGS], item.config.stash[keys.KNOWN])
         for result in results:
-            session.add(
-                conclude(
-                    interrupted(result), Policy.of(item.config.stash[keys.SETTINGS], item.config.stash[keys.KNOWN])
-                )
-            )
+            session.add(conclude(interrupted(result), policy))
 
 
 def rerun_command(finding: Finding, item: pytest.Item) -> str:

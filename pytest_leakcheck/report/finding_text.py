@@ -6,18 +6,14 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Culprit, Held, Site, Step, TestPhase, Where
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.report.glyphs import LEVELS, Row, printable, shorten, sparkline, truncate, under, with_kind
-
-if TYPE_CHECKING:
-    from pytest_leakcheck.model.culprit import Culprit, Site, Step, TestPhase, Where
-
 
 # How a part of a line is shown: the verdict, a label, the command to copy, a line of the program's source, or plain.
 Style: TypeAlias = Literal["verdict", "label", "command", "source", "plain"]

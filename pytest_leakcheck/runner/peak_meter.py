@@ -163,14 +163,11 @@ class Meter:
         with self._peaks_lock:
             self._peaks[name] = max(self._peaks.get(name, 0), value)
 
-    def _inspect_composition(self, frame: FrameType | None) -> None:
+    def _inspect_composition(self, frame: FrameType | None, rss: PeakRss) -> None:
         composition = self._composition
-        if composition is None or frame is None or self._rss is None:
-            return
-        risen = self._risen(self._rss)
-        if composition.wants(frame, risen):
-            self._rss.trim()
-            composition.look(frame, risen, self._risen(self._rss))
+        if composition is not None and frame is not None and composition.wants(frame, risen := self._risen(rss)):
+            rss.trim()
+            composition.look(frame, risen, self._risen(rss))
 
     def _risen(self, rss: PeakRss) -> int:
         """Return the resident memory above the start level, without the records of `tracemalloc`."""
@@ -216,7 +213,7 @@ class Meter:
         if clock.monotonic() < self._rest_until or self._rss is None:
             return
         began = clock.thread_time()
-        self._inspect_composition(frame)
+        self._inspect_composition(frame, self._rss)
         self._rest_until = clock.monotonic() + _REST_FACTOR * (clock.thread_time() - began)
 
     def _read_all(self, frame: FrameType | None = None, called: Any = None) -> None:
@@ -225,7 +222,7 @@ class Meter:
             resident = self._rss.now()
             with self._peaks_lock:
                 self._rss_top = max(self._rss_top, resident)
-            self._inspect_composition(frame)
+            self._inspect_composition(frame, self._rss)
         for at, (name, read) in enumerate(self._reads.items()):
             value = read()
             if value > self._tops[at]:

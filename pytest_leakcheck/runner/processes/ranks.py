@@ -12,13 +12,11 @@ from typing import Final
 
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner.processes import supervisor
-from pytest_leakcheck.runner.processes.supervisor import end_tree
+from pytest_leakcheck.runner.processes.supervisor import TERMINATE_SECONDS, end_tree
 
 _POLL_SECONDS: Final = 0.02
 # Seconds that the other ranks get to report something themselves after one has failed.
 _FAILURE_GRACE_SECONDS: Final = 2.0
-# Seconds between SIGTERM and SIGKILL.
-_TERMINATE_SECONDS: Final = 2.0
 
 
 def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
@@ -50,7 +48,7 @@ def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
             return failed
         deadline = deadline or (clock.monotonic() + _FAILURE_GRACE_SECONDS if failed else 0.0)
         if deadline and clock.monotonic() > deadline:
-            end_tree(*running, grace=_TERMINATE_SECONDS, group=False)
+            end_tree(*running, grace=TERMINATE_SECONDS, group=False)
             return failed
         clock.sleep(_POLL_SECONDS)
 

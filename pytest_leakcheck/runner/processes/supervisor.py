@@ -32,7 +32,7 @@ _POLL_SECONDS: Final = 0.01
 # Seconds to exit after it has finished: leaked threads and children could keep a process alive forever.
 _EXIT_SECONDS: Final = 2.0
 # Seconds between SIGTERM and SIGKILL.
-_TERMINATE_SECONDS: Final = 2.0
+TERMINATE_SECONDS: Final = 2.0
 # Lines of output that `excerpt` keeps.
 _MAX_EXCERPT_LINES: Final = 30
 # From <sys/prctl.h>.
@@ -40,8 +40,8 @@ _PR_SET_PDEATHSIG: Final = 1
 PROGRAM: Final = "leakcheck_program.py"
 # If a line of a fatal error's traceback contains one of these texts, it does not show code of the user.
 _HARNESS_FRAMES: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
-# Seconds between samples of the children. The high-water mark of a child only rises, so the samples miss at most the last moments of
-# the child.
+# Seconds between samples of the children. The high-water mark of a child only rises, so the samples miss at most the
+# last moments of the child.
 _SAMPLE_SECONDS: Final = 0.02
 # The value of `Board.iteration` while the test's own body runs.
 _BODY_STEP: Final = 2
@@ -190,7 +190,7 @@ def run(start: Start, folder: Path, watch: Callable[[int, Board], None]) -> Ende
             try:
                 hung = not _wait(process, board, start, watch)
             finally:
-                end_tree(process, grace=_TERMINATE_SECONDS, group=True)
+                end_tree(process, grace=TERMINATE_SECONDS, group=True)
             return Ended(
                 process.returncode,
                 board.iteration,
@@ -248,7 +248,7 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
     status.
     """
     alive = [process for process in processes if not has_ended(process)]
-    descendants = [one for process in alive for one in _descendants(process.pid)]
+    below = [one for process in alive for one in _descendants(process.pid)]
     try:
         if grace:
             for process in alive:
@@ -263,7 +263,7 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
                 _send_signal(process, signal.SIGKILL, group=group)
             else:
                 process.kill()
-        for one in descendants:
+        for one in below:
             with contextlib.suppress(psutil.Error):
                 one.kill()
         for process in processes:
