@@ -77,9 +77,9 @@ class Effort:
     """The iterations and the time spent on one test; values out of range or of the wrong type raise `InputError`.
 
     Attributes:
-        iterations: The number of judged iterations. With 0, the test ends as soon
-            as the verdict is known. An undecided test then ends after `ADAPTIVE` iterations or `min_time`, whichever is
-            later, but after `LONGEST` iterations at most.
+        iterations: The number of judged iterations. With 0, the test ends as soon as the verdict is known. An undecided
+            test then ends after `ADAPTIVE` iterations or `min_time`, whichever is later, but after `LONGEST` iterations
+            at most.
         warmup: The number of iterations before the start level is read, at least 1.
         max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
         run_length: Iterations of the production run that the test represents; slow growth is judged over that number.

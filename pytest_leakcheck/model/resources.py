@@ -159,7 +159,7 @@ def added_rows() -> dict[str, Resource]:
 
 
 @contextmanager
-def known(rows: Mapping[str, Resource]) -> Iterator[None]:
+def with_rows_of(rows: Mapping[str, Resource]) -> Iterator[None]:
     """Add to `RESOURCES`, while a report is rendered, those of another project (`added_rows`) that are not in it."""
     new = [name for name in rows if name not in RESOURCES]
     RESOURCES.update((name, rows[name]) for name in new)

@@ -31,12 +31,14 @@ def _marker(name: str, unit: str, plural: str, *, peak: bool = True) -> str:
 MARKERS: Final = (
     *(_marker(row["name"], row["unit"], row["plural"], peak=row.get("peak", True)) for row in ROWS),
     "scaling_budget(axis, sizes, *, engine=None, reason='', rss='O(1)', ...): pytest-leakcheck: bound the peaks at each "
-    "of these sizes, which the test takes as an argument. For example scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
-    "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB'): pytest-leakcheck: run this test under limits, in a separate process, "
-    "so that a leak fails in seconds.",
-    f"leakcheck(iterations=0, warmup={WARMUP}, max_time={MAX_TIME:g}, min_time={MIN_TIME:g}, isolate=False, resources=()): "
-    "pytest-leakcheck: repeat this test and judge all resources, or those named. For example leakcheck(iterations=50); the command line overrides it. "
-    "leakcheck(False, reason='...') leaves the test out of --leakcheck-scope=all.",
+    "of these sizes, which the test takes as an argument. For example "
+    "scaling_budget('shards', [8, 16, 32, 64], rss='O(1)').",
+    "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB'): pytest-leakcheck: run this test under limits, in a separate "
+    "process, so that a leak fails in seconds.",
+    f"leakcheck(iterations=0, warmup={WARMUP}, max_time={MAX_TIME:g}, min_time={MIN_TIME:g}, isolate=False, "
+    "resources=()): pytest-leakcheck: repeat this test and judge all resources, or those named. For example "
+    "leakcheck(iterations=50); the command line overrides it. leakcheck(False, reason='...') leaves the test out of "
+    "--leakcheck-scope=all.",
 )
 
 

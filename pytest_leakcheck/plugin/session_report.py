@@ -263,7 +263,7 @@ class SameCauseReport(FindingReport):
 
 
 class FoldedFailures:
-    """The hook that folds them while pytest prints its sections; pytest counts all of them, and other plugins see all.
+    """The hook that folds failures with one cause while pytest prints its sections; pytest and other plugins see all.
 
     The first test of a cause keeps its block and its line. If several others follow, each section has one entry for
     them. Under ``-v``, nothing is folded, because each test has its block.
@@ -282,7 +282,7 @@ class FoldedFailures:
 
 
 class _WholeInside:
-    """The hook that unfolds the failures while other plugins print, between the sections of pytest."""
+    """The hook that shows all failures again while other plugins print, between the sections of pytest."""
 
     def __init__(self, folded: FoldedFailures) -> None:
         self._folded = folded

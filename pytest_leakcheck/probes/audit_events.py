@@ -95,7 +95,7 @@ class MadeHere(_Listener):
 
 
 class MadeElsewhere(_Listener):
-    """The paths of what this process and its forked children have created, where a listing of a folder shows none of it.
+    """The paths that this process and its forked children have created outside the listed folder.
 
     What existed before is not new, and what Python compiles does not count. The paths stay in preallocated memory, which
     forked children share, so that no object is kept while a test is measured.
@@ -133,7 +133,7 @@ class MadeElsewhere(_Listener):
 
     @property
     def any(self) -> bool:
-        """Whether an entry has been created that was not found to be removed."""
+        """Whether a noted entry may still exist."""
         return self._end > _HEAD_SIZE
 
     @property

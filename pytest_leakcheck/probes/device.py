@@ -76,7 +76,8 @@ class Vram:
 
     Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, depending
     on the library. Scope: this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts,
-    other libraries), which the driver's count in `describe_growth` includes. `lost` is the error of the first device that failed; empty while all answer.
+    other libraries), which the driver's count in `describe_growth` includes. `lost` is the error of the first device
+    that failed; empty while all answer.
     """
 
     resource = "vram"

@@ -1,7 +1,8 @@
 """Count entries in shared folders: shared memory and temporary files.
 
 In a temporary folder that only the measured process uses (`PRIVATE_FOLDER`), every new entry counts, at all levels. What
-Python creates elsewhere is known from audit events, and counts if a budget names the resource. A folder that other processes use too does not record who created an entry, and is not searched below its top level:
+Python creates elsewhere is known from audit events, and counts if a budget names the resource. A folder that other
+processes use too does not record who created an entry, and is not searched below its top level:
 
 - An entry that Python in this process or a forked child has created (`audit_events`), or that this process tree uses,
   counts.

@@ -13,7 +13,7 @@ from pytest_leakcheck.baseline.known_leaks import KnownLeak, KnownLeaks, Observe
 from pytest_leakcheck.model import WRONG_USE
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import RED, Finding, format_tests
-from pytest_leakcheck.model.resources import find_resource, known
+from pytest_leakcheck.model.resources import find_resource, with_rows_of
 from pytest_leakcheck.model.units import format_rate
 from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.report.json_file import Report, ReportError, read
@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
         print(f"not the same conditions: {'; '.join(differs)}")
     with ExitStack() as stack:
         for report in (old, new):
-            stack.enter_context(known(report.resources))
+            stack.enter_context(with_rows_of(report.resources))
         differences = list(_compare(old.findings, new.findings))
         for change, cause, was in sorted(differences, key=lambda one: (_WORST_FIRST.index(one[0]), one[1].finding)):
             print(printable(_line(change, cause, was)))

@@ -67,7 +67,7 @@ class Tree:
                     self._follow(pid)
 
     def read(self) -> dict[str, int]:
-        """Return the values of a `ledger.Row`, and forget processes that have ended."""
+        """Return the `history.Row.values`, and forget processes that have ended."""
         values = dict.fromkeys((DESCRIPTORS, THREADS, CHILDREN, RESIDENT), 0)
         for pid, (name, process) in list(self.followed.items()):
             try:

@@ -162,7 +162,7 @@ def fitting(
 
 
 def are_shares(fit: Sequence[Growing], iterations: int, rate: float | None = None, size: float | None = None) -> bool:
-    """Return whether these have gained together what was expected, and none of them alone; arguments as `fitting`."""
+    """Return whether these each gained a share, and together the expected amount; arguments as `fitting`."""
     wanted = iterations * (rate if size is None and rate is not None else size or 0.0)
     gained = [bytes_gained(one) if size is not None else float(one.gained) for one in fit]
     # What is in two containers is retained once.

@@ -154,10 +154,10 @@ class _Search:
                 yield _Hold(holder, last[-1], found)
 
     def follows(self, entry: object, beside: Collection[int]) -> bool:
-        """Return whether an entry keeps nothing alive: it goes with a new object that it refers to weakly.
+        """Return whether an entry keeps nothing alive, because it only accompanies a new object.
 
-        It is such a reference, or the part `beside` it in the registry, by ``id()``, or itself is called when the object
-        dies. A dead reference is kept itself, and so is an object that the entry refers to in another way as well.
+        It is a weak reference to it, or holds one whose callback lies `beside` it in the same registry, by ``id()``. A
+        dead reference is kept itself, and so is an object that the entry refers to in another way as well.
         """
         parts = inspection.parts_of(
             islice(inspection.walk((entry,), lambda part: not inspection.is_shared(part), _MAX_PARTS), _MAX_WEAK_DEPTH)

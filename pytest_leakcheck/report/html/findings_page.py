@@ -12,7 +12,7 @@ from typing import Final
 
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Causes, Colour, Finding, Verdict, key_of_cause
-from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, known
+from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, with_rows_of
 from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.report.finding_text import consequence, floor_text, green_lines, groups_of, headline, per
 from pytest_leakcheck.report.glyphs import Row, in_quotes
@@ -41,7 +41,7 @@ _PATH_NOTE: Final = "Sizes include the warm-up, and the iterations that searched
 
 def page_of_report(report: Report, title: str, *, source: bool = True) -> Page:
     """Build the page of a report, with lines of source unless `source` or the session leaves them out."""
-    with known(report.resources):
+    with with_rows_of(report.resources):
         findings, session = report.findings, report.session or Session()
         cards = _cards_of(findings, session if source else replace(session, source=False))
         tally = Tally(findings)
