@@ -257,17 +257,14 @@ def conclude(result: Result, policy: Policy) -> Finding:
     return _account_for_known(finding, policy)
 
 
-def may_be_known(verdict: Verdict) -> bool:
-    """Return whether the cause may be a known leak; a budget in the code is a contract, which no file takes back."""
-    return verdict.outcome in ("leak", "unclosed") and not verdict.explicit
-
-
 def _account_for_known(finding: Finding, policy: Policy) -> Finding:
     """Make a red finding on a known leak yellow; one that is red nevertheless says why."""
     worst, *others = finding.verdicts
+    # A budget in the code is a contract, which no file takes back.
+    may_be_known = worst.outcome in ("leak", "unclosed") and not worst.explicit
     # The colour of a finding is that of its first verdict: a second red one, such as an explicit budget whose resource
     # cannot be read, would be hidden.
-    if worst.colour != "red" or not may_be_known(worst) or any(one.colour == "red" for one in others):
+    if worst.colour != "red" or not may_be_known or any(one.colour == "red" for one in others):
         return finding
     yellow = (replace(worst, colour="yellow"), *others)
     if policy.library is not None:

@@ -21,14 +21,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort
-from pytest_leakcheck.judge.growth import (
-    FIRST_LOOK,
-    Growth,
-    decays,
-    detect_sawtooth,
-    detection_floor,
-    growth,
-)
+from pytest_leakcheck.judge.growth import FIRST_LOOK, Growth, decays, detect_sawtooth, detection_floor, growth
 from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import HEAP, RESIDENT, Resource

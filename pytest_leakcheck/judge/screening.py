@@ -70,16 +70,11 @@ def deserve_second_look(risen: Iterable[tuple[Series, Budget]]) -> bool:
     return all(
         one.iterations == ITERATIONS
         and not any(one.released)
-        and not _rises_steadily(one, budget)
+        # A count has not risen in both halves, as bytes may by chance.
+        and not (one.readings[MIDDLE] - one.readings[0] >= _min_rise(budget, MIDDLE) and budget.traits.unit == "count")
         and not _rises_mostly(one, budget)
         for one, budget in risen
     )
-
-
-def _rises_steadily(series: Series, budget: Budget) -> bool:
-    """Return whether a count has risen in both halves; bytes may do that by chance."""
-    rise = series.readings[MIDDLE] - series.readings[0]
-    return budget.traits.unit == "count" and rise >= _min_rise(budget, MIDDLE)
 
 
 def _rises_mostly(series: Series, budget: Budget) -> bool:

@@ -64,7 +64,9 @@ class LinuxTree:
         if not (self._sized or self._counts_descriptors()):
             self.close()
             raise Unavailable("/proc/self/fd does not show a descriptor that was just opened")
-        self._linked = any(self._links_are_threads() for _ in range(_TRIES))
+        self._linked = any(
+            self._tasks.status().st_nlink - 2 == len(os.listdir("/proc/self/task")) for _ in range(_TRIES)
+        )
 
     def _counts_descriptors(self) -> bool:
         for _ in range(_TRIES):
@@ -75,9 +77,6 @@ class LinuxTree:
             if after == before + 1:
                 return True
         return False
-
-    def _links_are_threads(self) -> bool:
-        return self._tasks.status().st_nlink - 2 == len(os.listdir("/proc/self/task"))
 
     def own(self) -> tuple[int, int]:
         """Return the descriptors and threads of this process alone."""

@@ -127,10 +127,7 @@ def newcomers() -> frozenset[int]:
 
 
 def fitting(
-    growing: Collection[Growing],
-    iterations: int,
-    rate: float | None = None,
-    size: float | None = None,
+    growing: Collection[Growing], iterations: int, rate: float | None = None, size: float | None = None
 ) -> tuple[Growing, ...]:
     """Return the containers and values whose growth fits, best first; `rate` and `size` (bytes) are per iteration.
 

@@ -22,14 +22,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.handles import stand_for
-from pytest_leakcheck.attribution.heap.growing_containers import (
-    LEAST,
-    MOST,
-    Growing,
-    are_shares,
-    bytes_gained,
-    fitting,
-)
+from pytest_leakcheck.attribution.heap.growing_containers import LEAST, MOST, Growing, are_shares, bytes_gained, fitting
 from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, accompanies, kind_of
 from pytest_leakcheck.attribution.heap.reference_paths import (
     UNNAMED,

@@ -177,11 +177,7 @@ def _module_of_frame(frame: types.FrameType) -> str:
 _OF_PLUGIN: Final = ", of an installed pytest plugin"
 UNNAMED: Final = "(internal)"
 # What suspends a function, and the prefix of its attributes.
-_SUSPENDED: Final = (
-    (types.GeneratorType, "gi"),
-    (types.CoroutineType, "cr"),
-    (types.AsyncGeneratorType, "ag"),
-)
+_SUSPENDED: Final = ((types.GeneratorType, "gi"), (types.CoroutineType, "cr"), (types.AsyncGeneratorType, "ag"))
 
 
 def describe_owner(path: Sequence[object], suspect: object, holds: str, gained: float = 0.0) -> Owner:

@@ -197,12 +197,6 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool, most: float
     return min(whole, key=lambda place: (growth(place), -len(place.path)), default=best)
 
 
-def largest_of(kept: Sequence[Kept], *, by_size: bool) -> Kept | None:
-    """Return the line that allocates the most bytes or blocks; None if no call path leads to a line of the test."""
-    places = _sum_by_line(kept).values()
-    return max(places, key=lambda place: place.size if by_size else place.blocks, default=None)
-
-
 def _sum_by_line(kept: Sequence[Kept]) -> dict[_Line, Kept]:
     made: dict[_Line, Kept] = {}
     for one in kept:
@@ -280,7 +274,8 @@ class Composition:
         # If less is held than the peak that was measured, freed memory was a part of that peak.
         total = held if held >= self._wanted else risen
         if not self._is_cause:
-            place = largest_of(_diff_stacks({}, _sum_by_stack(0), 1), by_size=True)
+            places = _sum_by_line(_diff_stacks({}, _sum_by_stack(0), 1)).values()
+            place = max(places, key=lambda one: one.size, default=None)
             if place is not None and place.size * self._total >= self._size * total:
                 self._path, self._size, self._total = place.path, round(place.size), total
         if self._owner is None:

@@ -190,7 +190,7 @@ class CallTree:
         python = 0
         while True:
             calls = _group_by_line(nodes, code)
-            kept = {key: self._sum_subtrees(group) for key, group in calls.items()}
+            kept = {key: sum(self.own[node.at] for node in _list_subtrees(group)) for key, group in calls.items()}
             nearest = min(kept, key=lambda key: abs(kept[key] - wanted), default=None)
             if nearest is None or not LEAST_OF_GROWTH * wanted <= kept[nearest] <= MOST_OF_GROWTH * wanted:
                 found = _find_gain(kept, sum(self.own[node.at] for node in nodes), wanted)
@@ -228,9 +228,6 @@ class CallTree:
             codes=tuple(codes),
             python=python + sum(self.python[node.at] for node in _list_subtrees(nodes)),
         )
-
-    def _sum_subtrees(self, nodes: Iterable[_Node]) -> int:
-        return sum(self.own[node.at] for node in _list_subtrees(nodes))
 
 
 class _ThreadStack:

@@ -11,7 +11,7 @@ import tempfile
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from math import ceil, inf
@@ -26,7 +26,7 @@ from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
-from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, Listener, is_wait
+from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, is_wait
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
@@ -124,11 +124,7 @@ class Schedule:
     """Budget of iterations, shared by all rounds; `lacks_time`: the last round ended because its time was up."""
 
     def __init__(
-        self,
-        plain_seconds: float,
-        deadline: float,
-        collect: Callable[[], object],
-        read: Callable[[], int] = lambda: 0,
+        self, plain_seconds: float, deadline: float, collect: Callable[[], object], read: Callable[[], int]
     ) -> None:
         """Begin no iteration after the deadline (``clock.monotonic``); `collect` collects garbage as the harness does.
 
@@ -195,27 +191,22 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     The slope is the growth per iteration, in handles, or in bytes for handles with a size.
     """
     arrivals = Arrivals(things.count, things.list_now)
-    freed = Freed(arrivals, things) if unclosed else None
-    # The collector of a child is not watched.
-    children = TracedChildren() if things.in_children and not unclosed else None
     found, counted = list[Arrival](), 0
-    try:
-        with _open_tracer(arrivals, schedule) as tracer:
-            # The slope of handles with a size is in bytes.
-            for _ in schedule.iterations(min(slope, 1.0) if things.sized else slope):
-                if children is not None:
-                    children.begin_iteration()
-                tracer.arm()
-                yield
-                tracer.disarm()
-                counted += 1
-                schedule.collect()
-                found += freed.take() if freed else ()
-    finally:
-        if freed is not None:
-            freed.close()
-        if children is not None:
-            children.close()
+    with ExitStack() as stack:
+        freed = stack.enter_context(closing(Freed(arrivals, things))) if unclosed else None
+        # The collector of a child is not watched.
+        children = stack.enter_context(closing(TracedChildren())) if things.in_children and not unclosed else None
+        tracer = stack.enter_context(closing(Tracer(arrivals, schedule.plain_seconds)))
+        # The slope of handles with a size is in bytes.
+        for _ in schedule.iterations(min(slope, 1.0) if things.sized else slope):
+            if children is not None:
+                children.begin_iteration()
+            tracer.arm()
+            yield
+            tracer.disarm()
+            counted += 1
+            schedule.collect()
+            found += freed.take() if freed else ()
     alive, of_children = arrivals.survivors(), children.found if children is not None else {}
     wanted = max(1.0, _MIN_RATIO * slope * counted)
     place = _find_most_common(found if unclosed else (*alive.values(), *of_children.values()), things)
@@ -225,9 +216,11 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
             return Made(
                 why=f"created in {where}; no line is known, because {children.why or _SCATTERED}", process=where
             )
-        why = _explain_none(tracer, place is not None, counted > 0, schedule)
+        why = _SCATTERED if place is not None else _NO_CALL_SEEN if counted else schedule.why_none
         if arrivals.handed_in:
             why = _IN_ANOTHER_THREAD + " or ".join(arrivals.handed_in[:_MAX_LINES_SHOWN])
+        elif tracer.throttle.coarse:
+            why = _TOO_MANY_CALLS
         return Made(why=tracer.interrupted or why, identities=frozenset(alive))
     arrival = place[0]
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
@@ -238,12 +231,6 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     # Handles that other lines created are not part of this leak. Those that another thread created may be.
     unknown = frozenset(key for key, one in alive.items() if not one.path)
     return replace(made, identities=unknown.union(_of_line(made, alive)))
-
-
-def _explain_none(tracer: Tracer, some: bool, counted: bool, schedule: Schedule) -> str:
-    if tracer.throttle.coarse:
-        return _TOO_MANY_CALLS
-    return _SCATTERED if some else _NO_CALL_SEEN if counted else schedule.why_none
 
 
 def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
@@ -299,14 +286,14 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
 
     `of_heap`: it counts bytes from malloc. `of_c`: Python's objects hold little of the growth.
     """
-    tree = CallTree(read)
-    with _open_tracer(tree, schedule) as tracer, drained_thread_cache() if of_heap else nullcontext():
+    tree, plain = CallTree(read), schedule.plain_seconds
+    with closing(Tracer(tree, plain)) as tracer, drained_thread_cache() if of_heap else nullcontext():
         counted = yield from _repeat(tracer, tree.forget, schedule, rate, few)
     of_c = of_c and rate >= _MIN_RATIO and slope > _MIN_COPY_BYTES
     if counted and of_c:
         # A call is not named for what it returns, such as a copy of what leaks.
-        longest = max(_MAX_SLOWDOWN * schedule.plain_seconds, _MIN_LONGEST_SECONDS)
-        with tree.measuring_python(), _open_tracer(tree, schedule, longest) as slower:
+        longest = max(_MAX_SLOWDOWN * plain, _MIN_LONGEST_SECONDS)
+        with tree.measuring_python(), closing(Tracer(tree, plain, longest)) as slower:
             seen = yield from _repeat(slower, tree.forget, schedule, rate, OF_EXACT)
         tree.lacks_python = slower.throttle.coarse or not seen
         tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
@@ -414,15 +401,6 @@ def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arri
             by_line[line] += int(arrival.what) if things.sized else 1
             first.setdefault(line, arrival)
     return next(((first[line], much) for line, much in by_line.most_common(1)), None)
-
-
-@contextmanager
-def _open_tracer(listener: Listener, schedule: Schedule, longest: float = 0.0) -> Iterator[Tracer]:
-    tracer = Tracer(listener, schedule.plain_seconds, longest)
-    try:
-        yield tracer
-    finally:
-        tracer.close()
 
 
 # Number of traced iterations. It is small because the stack of each allocation in them is unwound.

@@ -30,7 +30,7 @@ NO_TIME = "no time was left to trace its calls"
 
 
 def schedule(deadline: float) -> Schedule:
-    return Schedule(0.0, deadline, lambda: None)
+    return Schedule(0.0, deadline, lambda: None, lambda: 0)
 
 
 def result_of(rounds: Generator[None, None, Made]) -> Made:
@@ -64,7 +64,7 @@ def test_time_in_which_other_processes_ran_costs_allocations_no_frames(monkeypat
         kept: list[bytearray] = []
         now = cpu = 0.0
         monkeypatch.setattr(tracing_rounds, "clock", SimpleNamespace(monotonic=lambda: now, process_time=lambda: cpu))
-        rounds = trace_allocations(1000.0, 1.0, Schedule(0.001, float("inf"), lambda: None), by_size=True)
+        rounds = trace_allocations(1000.0, 1.0, Schedule(0.001, float("inf"), lambda: None, lambda: 0), by_size=True)
         while True:
             try:
                 next(rounds)
