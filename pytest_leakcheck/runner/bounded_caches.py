@@ -154,7 +154,7 @@ class BoundedOwners:
         return known != (len(self._start), len(self._views))
 
     def keep(self) -> None:
-        """Keep the owners for the next measurement."""
+        """Keep the owners for the next measurement; call it before the harness unfreezes objects."""
         global _seen  # noqa: PLW0603 - what is known of the process outlives a measurement
         self._add(gc.get_objects())
         owners = tuple(start.owner for start in self._start)
@@ -347,7 +347,8 @@ class EmptiedCaches:
     """The caches of `re` and `linecache`, which can be emptied and refill; entries from the start explain no growth."""
 
     def __init__(self) -> None:
-        self._start = frozenset(_hash_entries())
+        # Hashes, because references to the keys would retain what is being measured.
+        self._start = frozenset(hash((at, key)) for at, cache in _list_caches() for key in list(cache))
         self._explained: set[str] = set()
         self._emptied_at = -1
         self._entries = 0
@@ -384,11 +385,6 @@ def _list_caches() -> Iterator[tuple[int, MutableMapping[Any, Any]]]:
     """Yield the caches, each with a number; from Python 3.12 on, `re` has two, and an entry may be in both."""
     found = (getattr(re, "_cache", None), getattr(re, "_cache2", None), linecache.cache)
     return ((at, cache) for at, cache in enumerate(found) if cache is not None)
-
-
-def _hash_entries() -> Iterator[int]:
-    """Yield a hash for each entry, because references to the keys would retain what is being measured."""
-    return (hash((at, key)) for at, cache in _list_caches() for key in list(cache))
 
 
 def _read_fill(owner: Any) -> tuple[int, int, str] | None:

@@ -98,7 +98,7 @@ class CauseSearch:
         self._entries = handles.group(folder.kinds()) if folder is not None else ()
         self._sampler = sampler
         # Objects that may grow as well, but do not explain the verdict.
-        self._innocent = run.innocent.innocent_owners()
+        self._innocent = run.innocent.owners.identities()
         self._verdict = red
         self._resource = red.traits
         plain_seconds = sampler.settling.seconds_per_iteration()

@@ -61,6 +61,7 @@ class InnocentGrowth:
 
     Attributes:
         restarts: How often the series has begun again.
+        owners: Caches that may grow as well, but do not hold the leak; from `watch` on.
     """
 
     def __init__(self, left: Mapping[str, str]) -> None:
@@ -72,7 +73,7 @@ class InnocentGrowth:
 
     def watch(self) -> None:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
-        self._owners = BoundedOwners()
+        self.owners = BoundedOwners()
         self._emptied = EmptiedCaches()
         self._tracers = tracers_of_coverage()
 
@@ -80,7 +81,7 @@ class InnocentGrowth:
         """Record how full bounded owners are, and which threads and handles exist, when the series begins."""
         self._identities = identities
         self._threads = thread_ids()
-        self._owners.restart()
+        self.owners.restart()
 
     def looks(self) -> Iterator[Look]:
         """Yield the looks for a cause, cheapest first; each takes the suspicion and the most iterations of the test.
@@ -96,18 +97,10 @@ class InnocentGrowth:
         yield self._look_for_frozen_garbage
         yield self._look_in_background
 
-    def keep_owners(self) -> None:
-        """Keep what is known of caches for the next measurement; call it before the harness unfreezes objects."""
-        self._owners.keep()
-
-    def innocent_owners(self) -> frozenset[int]:
-        """Return the ``id()`` of caches that may grow as well, but do not hold the leak."""
-        return self._owners.identities()
-
     def _look_at_caches(self, sampler: Sampler, suspicion: Verdict, most: int) -> Hint | None:
         """A cache with a readable bound (a bounded owner) is still filling."""
         name = suspicion.resource
-        filling = self._owners.filling(name, self._new_handles(sampler, name))
+        filling = self.owners.filling(name, self._new_handles(sampler, name))
         if filling is None or not (rate := _compute_explained_rate(filling, sampler, name)):
             return None
         if (at_most := _compute_full_level(filling, sampler, name, most)) is not None:
@@ -193,7 +186,7 @@ class InnocentGrowth:
             return None
         new = new_views()
         garbage = sampler.thaw(suspicion.resource)
-        unknown = self._owners.find_earlier(new)
+        unknown = self.owners.find_earlier(new)
         explains = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
         # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on, although each collection
         # then walks all objects.

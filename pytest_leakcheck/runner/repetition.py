@@ -49,10 +49,7 @@ class Repetition:
     """One plan on its way through warm-up, measurement and diagnosis. Use it once: `begin`, `iteration_done` ..., `end`."""
 
     def __init__(
-        self,
-        plan: Plan,
-        gauges: Mapping[str, Callable[[], int]] | None = None,
-        left: Mapping[str, str] | None = None,
+        self, plan: Plan, gauges: Mapping[str, Callable[[], int]] | None = None, left: Mapping[str, str] | None = None
     ) -> None:
         """Start the clock.
 
@@ -287,7 +284,7 @@ class Measuring:
         if self._search is not None:
             self._search.end()
         if self._caches is None:
-            self._run.innocent.keep_owners()
+            self._run.innocent.owners.keep()
 
     def _is_enough(self) -> bool:
         # In a separate frame: a number that is alive when the harness's own work is read would be part of it.
