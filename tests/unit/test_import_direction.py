@@ -150,7 +150,8 @@ def test_a_verdict_is_made_by_the_judge_alone() -> None:
     assert made == {"judge"}
 
 
-# Words that are no names of resources where they stand: engines, a file, a way to capture output, a key of the report, what the interpreter names.
+# Words that are no names of resources where they stand: engines, a file, a way to capture output, a key of the report,
+# what the interpreter names.
 OTHER_MEANINGS = {
     ("attribution/inspection.py", "mmap"),
     ("attribution/heap/reference_paths.py", "thread"),

@@ -402,8 +402,7 @@ def is_wait(path: Sequence[Site]) -> bool:
     return bool(path) and path[-1].call.removesuffix("()") in HARMLESS_FUNCTIONS
 
 
-# A call or a line explains a growth if it retains between `LEAST_OF_GROWTH` and `MOST_OF_GROWTH` times that amount; the excess is released
-# elsewhere.
+# A call or a line explains a growth if it retains between these multiples of it; the excess is released elsewhere.
 LEAST_OF_GROWTH: Final = 0.9
 MOST_OF_GROWTH: Final = 1.5
 # Beside one that retains or releases more than this multiple of the growth,

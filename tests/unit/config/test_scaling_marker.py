@@ -1,4 +1,4 @@
-"""What a mark says, as a value; that a wrong one is an error is shown where it is collected (tests/plugin/test_wrong_use.py)."""
+"""What a mark says, as a value; that a wrong one is an error is shown where it is collected (tests/plugin)."""
 
 from __future__ import annotations
 
