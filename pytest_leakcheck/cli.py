@@ -119,7 +119,3 @@ def _read_page(path: Path, *, source: bool) -> Page:
     if report.notice:
         print(f"pytest-leakcheck report: {path}: {report.notice}", file=sys.stderr)
     return page_of_report(report, path.name, source=source)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

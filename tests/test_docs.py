@@ -54,16 +54,16 @@ SHORTENED = {
     # In the folder of the suite above: a session that is compared with itself.
     "pytest-leakcheck compare main.json branch.json": "mkdir -p ../suite && cd ../suite && echo 'def test_it(): pass' > test_it.py"
     f" && {ROOT}/.venv/bin/python -m pytest --leakcheck-scope=all --leakcheck-json=main.json"
-    f" && {ROOT}/.venv/bin/python -m pytest_leakcheck.cli compare main.json main.json",
+    f" && {ROOT}/.venv/bin/python -m pytest_leakcheck compare main.json main.json",
     # The incidents' own tests run these whole.
     **{
-        f"pytest-leakcheck repro {name}": f"{ROOT}/.venv/bin/python -m pytest_leakcheck.cli repro {name} --help"
+        f"pytest-leakcheck repro {name}": f"{ROOT}/.venv/bin/python -m pytest_leakcheck repro {name} --help"
         for name in INCIDENTS
     },
-    "pytest-leakcheck watch 4242": f"sleep 2 & {ROOT}/.venv/bin/python -m pytest_leakcheck.cli watch $! --ledger watch-4242.jsonl",
-    "pytest-leakcheck watch -- python train.py": f"{ROOT}/.venv/bin/python -m pytest_leakcheck.cli watch -- {ROOT}/.venv/bin/python -c pass",
-    "pytest-leakcheck report watch-4242.jsonl": f"{ROOT}/.venv/bin/python -m pytest_leakcheck.cli watch --ledger watch-4242.jsonl"
-    f" -- true && {ROOT}/.venv/bin/python -m pytest_leakcheck.cli report watch-4242.jsonl --no-open",
+    "pytest-leakcheck watch 4242": f"sleep 2 & {ROOT}/.venv/bin/python -m pytest_leakcheck watch $! --ledger watch-4242.jsonl",
+    "pytest-leakcheck watch -- python train.py": f"{ROOT}/.venv/bin/python -m pytest_leakcheck watch -- {ROOT}/.venv/bin/python -c pass",
+    "pytest-leakcheck report watch-4242.jsonl": f"{ROOT}/.venv/bin/python -m pytest_leakcheck watch --ledger watch-4242.jsonl"
+    f" -- true && {ROOT}/.venv/bin/python -m pytest_leakcheck report watch-4242.jsonl --no-open",
 }
 
 

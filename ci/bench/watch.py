@@ -36,7 +36,7 @@ SETTLING: Final = 45.0
 def cost(root: int, seconds: float, interval: float, ledger: Path, *, terminal: bool) -> tuple[float, float]:
     """Return the CPU seconds of the start-up, and the share of one core after it."""
     near, far = pty.openpty()
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "watch", str(root), f"--interval={interval}"]
+    command = [sys.executable, "-m", "pytest_leakcheck", "watch", str(root), f"--interval={interval}"]
     command += [f"--ledger={ledger}"]
     output = far if terminal else subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=output, env=os.environ | {"COLUMNS": "100", "TERM": "xterm"})

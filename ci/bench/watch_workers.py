@@ -78,7 +78,7 @@ class Watched:
 
 def watch(arm: str, workers: int, switches: int, ledger: Path, interval: float = 0.1) -> Watched:
     """Run the training run under `pytest-leakcheck watch`; `subprocess.CalledProcessError` if that fails."""
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "watch", "--ledger", str(ledger)]
+    command = [sys.executable, "-m", "pytest_leakcheck", "watch", "--ledger", str(ledger)]
     command += [f"--interval={interval}", "--", sys.executable, "-W", "ignore", __file__]
     command += ["train", arm, str(workers), str(switches)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)

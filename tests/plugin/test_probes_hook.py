@@ -229,7 +229,7 @@ def test_a_module_and_a_row_are_all_it_takes(project: Project, changed_package: 
 
     # The page.
     out = tmp_path / "page"
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "report", str(project.folder / "findings.json")]
+    command = [sys.executable, "-m", "pytest_leakcheck", "report", str(project.folder / "findings.json")]
     done = subprocess.run(
         [*command, "--out", str(out), "--no-open"],
         cwd=project.folder,

@@ -198,7 +198,7 @@ def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
 
 
 def report(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", "report", *map(str, arguments)]
+    command = [sys.executable, "-m", "pytest_leakcheck", "report", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 

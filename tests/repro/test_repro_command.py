@@ -160,7 +160,7 @@ def test_an_interrupt_leaves_no_process_and_a_report_that_says_partial(tmp_path:
     if pid == 0:
         os.chdir(tmp_path)
         os.environ["TERM"] = "xterm-256color"
-        os.execv(sys.executable, [sys.executable, "-m", "pytest_leakcheck.cli", "repro", "pyav_loader", "--no-open"])
+        os.execv(sys.executable, [sys.executable, "-m", "pytest_leakcheck", "repro", "pyav_loader", "--no-open"])
     said = b""
     deadline = time.monotonic() + 600
     started: list[psutil.Process] = []

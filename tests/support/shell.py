@@ -9,5 +9,5 @@ from pathlib import Path
 
 def shell(*arguments: str, folder: Path, limit: float = 600) -> subprocess.CompletedProcess[str]:
     """Run ``pytest-leakcheck`` with these arguments, for at most `limit` seconds. What it writes goes to the folder."""
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", *arguments]
+    command = [sys.executable, "-m", "pytest_leakcheck", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=limit)

@@ -51,7 +51,7 @@ def training(tmp_path: Path) -> Path:
 
 
 def start(folder: Path, *arguments: str | Path, **more: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pytest_leakcheck.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "pytest_leakcheck", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
     return subprocess.Popen(command, cwd=folder, text=True, **pipes)  # type: ignore[call-overload, no-any-return]
 
