@@ -350,8 +350,6 @@ def _round_up(rate: float, resource: str) -> float:
 
 def _package_of(finding: Finding) -> str:
     """Return the installed package of the innermost frame in one; empty if the project's own code creates it."""
-    where = finding.culprit.where if finding.culprit is not None else None
-    files = (
-        short_file(site.file) for site in reversed(where.path if where is not None else ()) if is_installed(site.file)
-    )
+    path = finding.culprit.where.path if finding.culprit is not None and finding.culprit.where is not None else ()
+    files = (short_file(site.file) for site in reversed(path) if is_installed(site.file))
     return PurePath(next(files, "").partition("/")[0]).stem

@@ -70,7 +70,6 @@ _MIN_STEADY_RATIO: Final = 0.9
 _MIN_LASTING_RATIO: Final = 0.75
 # A sawtooth has at least this many falls: fewer may be chance.
 _MIN_FALLS: Final = 4
-
 State: TypeAlias = Literal["growing", "flat", "undecided"]
 # In the unit of the resource per iteration (1 TiB for bytes). If the rule does not detect even this slope, the series
 # is too short.

@@ -125,9 +125,8 @@ class _Case:
     def rate(self, slope: float, slopes: tuple[float, float]) -> str:
         """Format a slope, with its interval if that is wide enough to show in two digits."""
         low, high = slopes
-        between = (
-            f" ({self.amount(low)} to {self.amount(high)})" if high - low > _MIN_SHOWN_INTERVAL * abs(slope) else ""
-        )
+        is_wide = high - low > _MIN_SHOWN_INTERVAL * abs(slope)
+        between = f" ({self.amount(low)} to {self.amount(high)})" if is_wide else ""
         return f"{self.signed(slope)} per {self.one}{between}"
 
 
@@ -172,10 +171,8 @@ def _judge_no_growth(case: _Case) -> Verdict:
         return case.say("ok", note, floor=max(unseen, 1) / reach)
     note, wander = "", law.resolution
     if wander > case.resolution:
-        rises = len(peaks) > FEWEST_SIZES and all(
-            after - before > case.resolution for before, after in pairwise(peaks[-3:])
-        )
-        if rises or trend(peaks) >= _MIN_TREND:
+        rises = all(after - before > case.resolution for before, after in pairwise(peaks[-3:]))
+        if (rises and len(peaks) > FEWEST_SIZES) or trend(peaks) >= _MIN_TREND:
             return case.unsure(f"falls by up to {case.amount(wander)} and rises again: {case.seen}")
         if trend(peaks) <= -_MIN_TREND:
             note = f"falls: {case.seen}"

@@ -153,12 +153,7 @@ class _Case:
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
         """Create the verdict. ``changes`` replace the figures of this case."""
-        values = {
-            "slope": self.grown.slope,
-            "level": self.level,
-            "iterations": self.n,
-            "kind": self.series.kind,
-        } | changes
+        values = {"slope": self.grown.slope, "level": self.level, "iterations": self.n, "kind": self.series.kind}
         return Verdict(
             self.series.resource,
             outcome,
@@ -166,7 +161,7 @@ class _Case:
             advice=advice,
             explicit=self.budget.explicit,
             tolerated=outcome == "unclosed" and self.budget.unclosed == "warn",
-            **values,
+            **(values | changes),
         )
 
     def amount(self, value: float) -> str:
@@ -234,11 +229,8 @@ def _check_releases_elsewhere(case: _Case) -> Verdict | None:
     rises.
     """
     teeth = detect_sawtooth(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
-    if (
-        teeth is None
-        or case.budget.unclosed == "allow"
-        or not (case.n >= _RELEASED_ELSEWHERE.clean or case.context.final)
-    ):
+    enough = case.n >= _RELEASED_ELSEWHERE.clean or case.context.final
+    if teeth is None or case.budget.unclosed == "allow" or not enough:
         return None
     rise, fall = teeth
     highest = max(case.series.readings) - case.series.readings[0]
@@ -329,11 +321,9 @@ def _check_level(case: _Case) -> Verdict | None:
         reason = f"{case.amount(case.level)} above the start, {case.amount(allowed)} allowed"
         advice = "set a level above the noise, or bound growth only"
         return case.say("inconclusive", f"{reason}; the noise of this run is {case.amount(case.noise)}", advice)
-    name, stays = (
-        case.series.resource,
-        str(case.level) if case.resource.unit == "count" else f'"{case.amount(case.level)}"',
-    )
-    advice = f"if it is meant to stay: {name}_budget({stays}), or {name}_budget() to bound growth only"
+    mark, stays = f"{case.series.resource}_budget", case.amount(case.level)
+    stays = str(case.level) if case.resource.unit == "count" else f'"{stays}"'
+    advice = f"if it is meant to stay: {mark}({stays}), or {mark}() to bound growth only"
     if case.grown.state != "flat":
         advice = "more iterations would show whether it continues: --leakcheck-iterations"
     return case.say("over_budget", f"{_describe_shape(case)}, {case.amount(allowed)} allowed", advice)

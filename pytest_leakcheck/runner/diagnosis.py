@@ -33,20 +33,8 @@ from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, sear
 from pytest_leakcheck.attribution.heap.reference_paths import is_ours
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.inspection import container_kind, length
+from pytest_leakcheck.attribution.tracing import tracing_rounds as rounds
 from pytest_leakcheck.attribution.tracing.tracer import is_wait
-from pytest_leakcheck.attribution.tracing.tracing_rounds import (
-    MAX_CACHED_BYTES,
-    MOST_TRACED,
-    OF_EXACT,
-    Made,
-    Schedule,
-    charge,
-    find_line,
-    follow,
-    load_memray,
-    trace_allocations,
-    trace_natively,
-)
 from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import upper_median
 from pytest_leakcheck.model.culprit import Culprit, Held, Site
@@ -103,11 +91,11 @@ class CauseSearch:
         self._resource = red.traits
         plain_seconds = sampler.settling.seconds_per_iteration()
         reader = sampler.instruments.in_tree if red.resource in TREE else sampler.instruments.counter
-        self._schedule = Schedule(plain_seconds, deadline, self._collect, reader(red.resource))
+        self._schedule = rounds.Schedule(plain_seconds, deadline, self._collect, reader(red.resource))
         self.culprit: Culprit | None = None
         self._found = Culprit(red.resource)
-        self._made = Made()
-        self._kept = Made()
+        self._made = rounds.Made()
+        self._kept = rounds.Made()
         self._kinds: tuple[Held, ...] = ()
         self.recurred = True
         self._pool = ""
@@ -179,7 +167,7 @@ class CauseSearch:
         began = clock.monotonic()
         plugin_files()
         if self._resource.in_python_bytes:
-            load_memray()
+            rounds.load_memray()
         earlier = newcomers() if has_frozen() else frozenset[int]()
         gc.unfreeze()
         objects = len(gc.get_objects())
@@ -214,31 +202,31 @@ class CauseSearch:
     def _has_ended(self) -> bool:
         """Return whether the search did not see the growth, though each of its iterations should have shown it."""
         # malloc's own cache hides smaller growth.
-        least = max(self._resource.resolution, MAX_CACHED_BYTES if self._resource.in_python_bytes else 0)
+        least = max(self._resource.resolution, rounds.MAX_CACHED_BYTES if self._resource.in_python_bytes else 0)
         slope, shows = self._verdict.slope, self._verdict.outcome != "unclosed" and self._verdict.slope >= least
         return shows and not self._schedule.has_grown(slope, self._share)
 
-    def _find_site(self) -> Generator[None, None, Made]:
+    def _find_site(self) -> Generator[None, None, rounds.Made]:
         slope, read = self._verdict.slope, self._sampler.instruments.counter(self._verdict.resource)
         if (things := self._things()) is not None:
             made = yield from self._follow(things)
             if made.path or made.process or self._verdict.outcome != "leak" or not self._resource.of_tree:
                 return made
             return (yield from self._follow_companion(made))
-        made, of_heap = Made(), self._resource.in_python_bytes
+        made, of_heap = rounds.Made(), self._resource.in_python_bytes
         if self._resource.in_python:
             counted = [name for name, one in RESOURCES.items() if one.made_of == "objects"]
             steady = of_heap and all(self._sampler.samples.state(name) == "flat" for name in counted)
             samples = self._sampler.samples
             blocks = samples.above_start(BLOCKS) / samples.n if samples.has(BLOCKS) else inf
-            made = yield from trace_allocations(
+            made = yield from rounds.trace_allocations(
                 slope, self._rate, self._schedule, by_size=of_heap, steady=steady, blocks=blocks
             )
         if not made.path:
-            made = yield from charge(read, slope, self._rate, self._schedule, of_heap=of_heap, of_c=made.of_c)
-            made = yield from find_line(made, read, slope, self._schedule, self._rate, of_heap=of_heap)
+            made = yield from rounds.charge(read, slope, self._rate, self._schedule, of_heap=of_heap, of_c=made.of_c)
+            made = yield from rounds.find_line(made, read, slope, self._schedule, self._rate, of_heap=of_heap)
         if not made.path and of_heap:
-            made = yield from trace_natively(made, slope, self._rate, self._schedule)
+            made = yield from rounds.trace_natively(made, slope, self._rate, self._schedule)
         return made
 
     def _things(self) -> Things | None:
@@ -248,12 +236,12 @@ class CauseSearch:
             return pieces_of(device)
         return things_of(name, instruments.counter(name), instruments.folders.get(name))
 
-    def _follow(self, things: Things) -> Generator[None, None, Made]:
+    def _follow(self, things: Things) -> Generator[None, None, rounds.Made]:
         slope, schedule = self._verdict.slope, self._schedule
-        made = yield from follow(things, slope, schedule, unclosed=self._verdict.outcome == "unclosed")
-        return (yield from find_line(made, things.count, slope, schedule))
+        made = yield from rounds.follow(things, slope, schedule, unclosed=self._verdict.outcome == "unclosed")
+        return (yield from rounds.find_line(made, things.count, slope, schedule))
 
-    def _follow_companion(self, made: Made) -> Generator[None, None, Made]:
+    def _follow_companion(self, made: rounds.Made) -> Generator[None, None, rounds.Made]:
         """Find the line that creates another countable resource, which has grown by as much; without one, return `made`.
 
         For example, a thread that waits in ``accept`` reserves the number of a descriptor that no listing shows.
@@ -261,12 +249,9 @@ class CauseSearch:
         samples = self._sampler.samples
         total = samples.above_start(self._verdict.resource)
         for name, other in RESOURCES.items():
-            if name == self._verdict.resource or not other.of_tree or not samples.has(name):
+            if name == self._verdict.resource or not other.of_tree or samples.state(name) != "growing":
                 continue
-            if (
-                samples.state(name) != "growing"
-                or abs(samples.above_start(name) - total) > _MAX_DIFFERENCE_RATIO * total
-            ):
+            if abs(samples.above_start(name) - total) > _MAX_DIFFERENCE_RATIO * total:
                 continue
             if (things := things_of(name, self._sampler.instruments.counter(name))) is not None:
                 found = yield from self._follow(things)
@@ -275,7 +260,7 @@ class CauseSearch:
                     return replace(found, why=made.why, identities=frozenset(), companion=name)
         return made
 
-    def _find_owner(self, before: Census, made: Made, earlier: frozenset[int]) -> Generator[None, None, None]:
+    def _find_owner(self, before: Census, made: rounds.Made, earlier: frozenset[int]) -> Generator[None, None, None]:
         if not self._schedule.used:
             # Nothing was created since the first count, so nothing has grown.
             return
@@ -308,7 +293,7 @@ class CauseSearch:
             return
         others = holders.owners[1:] if holders.joint else ()
         self._found = replace(self._found, owner=holders.owners[0], others=others)
-        if MOST_TRACED - self._schedule.used < _KEEPER_ITERATIONS:
+        if rounds.MOST_TRACED - self._schedule.used < _KEEPER_ITERATIONS:
             return
         if not holders.objects and holders.owners[0].name == "atexit":
             yield from self._find_keeper(atexit._ncallbacks, creates=True)
@@ -318,12 +303,9 @@ class CauseSearch:
                 yield from self._find_keeper(partial(length, container), creates=type(container) is Context)
 
     def _describe_pool(self, holders: Holders) -> str:
-        by = find_eviction(holders.objects[0]) if self._resource.is_pooled and holders.objects else ""
-        return (
-            f"{by} removes entries from it: if that bounds it, set the bound as a budget, or more iterations"
-            if by
-            else ""
-        )
+        if not (self._resource.is_pooled and holders.objects and (by := find_eviction(holders.objects[0]))):
+            return ""
+        return f"{by} removes entries from it: if that bounds it, set the bound as a budget, or more iterations"
 
     def _retained_kinds(
         self, came: Sequence[object], holders: Holders, growing: Sequence[Growing], more: Mapping[int, int]
@@ -340,7 +322,7 @@ class CauseSearch:
             listed[kind.what] = replace(kind, count=kind.count + same.count) if same else kind
         return (*listed.values(), *(kind for kind in kinds if kind.what not in listed))
 
-    def _describe_sought(self, made: Made) -> Sought:
+    def _describe_sought(self, made: rounds.Made) -> Sought:
         slope, made_of = self._verdict.slope, self._resource.made_of
         iterations = max(1, self._schedule.used)
         if made_of == "anything":
@@ -374,8 +356,8 @@ class CauseSearch:
         A registry of the interpreter creates the entries itself (`creates`), of which no other line knows.
         """
         gained = (self._found.owner.gained if self._found.owner else 0.0) or 1.0
-        kept = yield from charge(entries, gained, gained, self._schedule, few=OF_EXACT)
-        kept = yield from find_line(kept, entries, gained, self._schedule)
+        kept = yield from rounds.charge(entries, gained, gained, self._schedule, few=rounds.OF_EXACT)
+        kept = yield from rounds.find_line(kept, entries, gained, self._schedule)
         if kept.path and kept.line != self._made.line and not is_wait(kept.path):
             if creates and self._resource.made_of != "handles":
                 self._made = kept

@@ -420,9 +420,7 @@ def measure_block(
         yield finished
         sampler.read()
         readable = [budget for budget in budgets if sampler.samples.has(budget.resource)]
-        over = [
-            budget.resource for budget in readable if sampler.samples.above_start(budget.resource) > (budget.level or 0)
-        ]
+        over = [one.resource for one in readable if sampler.samples.above_start(one.resource) > (one.level or 0)]
         if over:
             sampler.settling.settle()
         for shared in sampler.instruments.folders.keys() & set(over):

@@ -54,9 +54,8 @@ class Gauges:
     def seal(self) -> tuple[Mapping[str, Callable[[], int]], tuple[Budget, ...]]:
         """Accept no new gauges after the first iteration; return their reading functions, by name, and budgets."""
         self._sealed = True
-        return {name: partial(self._read_now, name) for name in self._cells}, tuple(
-            Budget(GAUGE_PREFIX + name, level) for name, level in self._levels.items()
-        )
+        budgets = tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._levels.items())
+        return {name: partial(self._read_now, name) for name in self._cells}, budgets
 
 
 class Phases:
@@ -90,9 +89,7 @@ class Phases:
 
     def take(self) -> tuple[Phase, ...]:
         """Return the phases, in the order in which they first ended."""
-        return tuple(
-            Phase(label, dict(zip(self._counters, gained, strict=True))) for label, gained in self._gained.items()
-        )
+        return tuple(Phase(label, dict(zip(self._counters, row, strict=True))) for label, row in self._gained.items())
 
     def _read_before(self) -> None:
         for at, read in enumerate(self._counters.values()):

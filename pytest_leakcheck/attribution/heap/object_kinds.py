@@ -78,11 +78,9 @@ def kinds_of(
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
     found: dict[int, tuple[str, int, int]] = {}
     for name, some in often:
-        part, size = (
-            inspection.payload(some[-1], some[-2])
-            if least_bytes
-            else (some[-1], inspection.own_size(some[-1], some[-2]))
-        )
+        part, size = some[-1], inspection.own_size(some[-1], some[-2])
+        if least_bytes:
+            part, size = inspection.payload(some[-1], some[-2])
         if len(some) * size >= least_bytes:
             found.setdefault(id(part), (kind_of(part) if least_bytes else name, len(some), size))
     sized = sorted(found.values(), key=lambda kind: -kind[1] * kind[2] if least_bytes else 0)[:_MAX_KINDS]
@@ -110,11 +108,9 @@ def _list_frequent(objects: Iterable[Any], describe: Callable[[Any], str], least
 
 def kind_of(one: Any) -> str:
     """Return the type name of an object; for a tensor, also the shape, dtype, device and whether it has a graph."""
-    return (
-        _describe_tensor(one)
-        if is_tensor(one)
-        else inspection.array_types().get(id(type(one)), inspection.type_name(one))
-    )
+    if is_tensor(one):
+        return _describe_tensor(one)
+    return inspection.array_types().get(id(type(one)), inspection.type_name(one))
 
 
 def is_tensor(one: Any) -> bool:

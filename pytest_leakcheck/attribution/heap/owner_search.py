@@ -307,11 +307,9 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
         if path
     ]
     if not found:
-        lost = [one.holder for one in fit if not _is_held_by_us(one.holder)]
-        reason = (
-            f"a {describe_holder(lost[0])} grows, and is held outside Python objects (C)" if lost else _NOTHING_GREW
-        )
-        return Holders((), reason)
+        if lost := [one.holder for one in fit if not _is_held_by_us(one.holder)]:
+            return Holders((), f"a {describe_holder(lost[0])} grows, and is held outside Python objects (C)")
+        return Holders((), _NOTHING_GREW)
     if sought.identities is not None:
         # All of them stand for the handles.
         found.sort(key=lambda one: _is_list_of_library(one[0]))
