@@ -39,7 +39,6 @@ namespace_of = type.__dict__["__dict__"].__get__
 basic_size: Final[Callable[[type], int]] = type.__dict__["__basicsize__"].__get__
 module_of = type.__dict__["__module__"].__get__
 qualname_of = type.__dict__["__qualname__"].__get__
-
 _flags_of = type.__dict__["__flags__"].__get__
 # Py_TPFLAGS_HEAPTYPE (Include/object.h).
 _HEAP_TYPE_FLAG: Final = 1 << 9

@@ -14,7 +14,6 @@ from pytest_leakcheck.model.resources import DESCRIPTORS, DEVICE_MEMORY, RESIDEN
 from pytest_leakcheck.model.units import format_amount, format_rate, parse_amount, parse_rate
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
-
 _UNCLOSED_CHOICES: Final = ("fail", "warn", "allow")
 KEYWORDS: Final = ("per_iteration", "peak", "over", "unclosed", "reason")
 

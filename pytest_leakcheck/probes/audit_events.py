@@ -27,8 +27,6 @@ _PATH_ARGUMENT_INDEX: Final = {
     "socket.bind": 1,
     "sqlite3.connect": 0,
 }
-
-
 # What lies below is counted by other probes, or is no file.
 _NO_FILES: Final = ("/dev/", "/proc/", "/sys/")
 _LEFT_OUT: Final[list[str]] = []

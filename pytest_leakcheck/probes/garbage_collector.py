@@ -26,7 +26,6 @@ ROUNDS: Final = 3
 _FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 # The function itself: a test may replace that of the module.
 _collect: Final = gc.collect
-
 _DELETED_SUFFIX: Final = " (deleted)"
 # All objects are walked for garbage once this many times the duration of the last walk has passed. Such walks then take at
 # most a fiftieth of the time of a session, however many objects it has.

@@ -18,8 +18,6 @@ from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
 # Flags of `waitid`: check for children without waiting, and do not reap one that has ended. 0 if there is no `waitid`.
 _PEEK_FLAGS: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
-
-
 # How often a count is tried before it is not used: another thread may open or close a descriptor at the same moment.
 _TRIES: Final = 5
 _ZOMBIE: Final = b"Z"

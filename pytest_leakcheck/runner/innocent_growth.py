@@ -43,12 +43,10 @@ _MAX_TOTAL_REST_SECONDS: Final = 4.0
 _ARRIVALS_PER_REST: Final = 10.0
 # The most that a tracer of coverage.py 7 retains, by what the resource is made of: 620 to 670 bytes were measured.
 _RETAINED_PER_TRACER: Final = {"memory": 1024, "objects": 8, "blocks": 16}
-
 # If other threads used less than this share of the CPU time, malloc's caches for these threads do not matter.
 _MIN_OTHER_THREADS_SHARE: Final = 0.02
 # Growth in bytes above which malloc's caches for threads are no explanation: the caches of 16 threads hold no more.
 _MAX_THREAD_CACHES_BYTES: Final = 4 << 20
-
 # What a `TemporaryDirectory` calls as it ends, and all calls of this kind that are due.
 _REMOVE: Final = TemporaryDirectory._cleanup  # type: ignore[attr-defined]
 _FINALIZERS: Final = weakref.finalize._registry  # type: ignore[attr-defined]

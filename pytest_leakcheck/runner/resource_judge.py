@@ -6,7 +6,7 @@ A suspicion is the verdict that the readings alone would give. The looks for a c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, isfinite
 from typing import Final, TypeAlias
 
@@ -24,7 +24,6 @@ from pytest_leakcheck.runner.readings import Samples
 from pytest_leakcheck.runner.sampler import Sampler
 
 
-@dataclass(frozen=True, slots=True)
 class StartAgain:
     """The series must start again: it grew by resources that ended late, by frozen garbage, or by a cache now full."""
 
@@ -44,14 +43,11 @@ _POOL_ITERATIONS: Final = 250
 _MAX_POOL: Final = 300
 _MAX_LIMIT_SHARE: Final = 0.25
 _MAX_WAITING_CHILDREN: Final = 50
-
 # The largest block that the interpreter's own allocator serves, whose arenas are mapped memory; and the most memory from
 # malloc that goes with such a block, for a lock or for its entry in a table.
 _MAX_BLOCK_BYTES: Final = 512
 _MAX_BYTES_BESIDE_BLOCK: Final = 64
-
 _MEMORY_BYTES: Final = tuple(name for name in resources.exhausting("memory") if find_resource(name).unit == "bytes")
-
 Decision: TypeAlias = Verdict | StartAgain | None
 
 

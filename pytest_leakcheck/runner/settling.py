@@ -23,8 +23,6 @@ MAX_JOINS_IN_VAIN: Final = 3
 _MOST_WAITING: Final = 64
 # The series begins after this multiple of that time, because iterations do not take equally long.
 _FILLING_SHARE: Final = 1.25
-
-
 _OF_SESSION: Final[set[int]] = set()
 
 

@@ -45,7 +45,6 @@ _MIN_EXPLAINED_RATIO: Final = 0.5
 MIN_WHOLE_RATIO: Final = 0.9
 # Lines allocate equally much if each allocates at least this share of what the first allocates.
 _MIN_TIED_RATIO: Final = 0.95
-
 # The file and the number of a line.
 _Line: TypeAlias = tuple[str, int]
 _Stack: TypeAlias = tuple[_Line, ...]
