@@ -223,11 +223,9 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
 
 
 def _check_releases_elsewhere(case: _Case) -> Verdict | None:
-    """Question 0: a count in other processes rises steadily, and falls now and then, for an unknown reason.
-
-    Neither growth nor level is judged then, unless the count never exceeds the level, or falls undo under half of the
-    rises.
-    """
+    """Question 0: a count in other processes rises steadily, and falls now and then, for an unknown reason."""
+    # Neither growth nor level is judged then, unless the count never exceeds the level, or falls undo under half of the
+    # rises.
     teeth = detect_sawtooth(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
     enough = case.n >= _RELEASED_ELSEWHERE.clean or case.context.final
     if teeth is None or case.budget.unclosed == "allow" or not enough:
@@ -281,10 +279,8 @@ def _check_filling(case: _Case) -> Verdict | None:
 
 
 def _is_kept_by_allocator(case: _Case) -> bool:
-    """Return whether resident memory may grow by fragmentation, which slows down and shows in no exact counter.
-
-    Growth that keeps its rate is memory that no allocator counts, such as pages of a mapping.
-    """
+    """Return whether resident memory may grow by fragmentation, which slows down and shows in no exact counter."""
+    # Growth that keeps its rate is memory that no allocator counts, such as pages of a mapping.
     if not _is_unshown(case):
         return False
     slope, earlier = case.grown.slope, case.grown.earlier

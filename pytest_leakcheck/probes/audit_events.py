@@ -184,12 +184,10 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
 
 
 def _run_in_one_piece(hook: FunctionType) -> None:
-    """Let no other thread run before the hook's first call: ``RESUME`` lets one run if its argument is below 2.
-
-    While `sys.settrace` or `sys.setprofile` raises its audit event, CPython 3.11 refuses both in other threads with a
-    RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each new thread calls `sys.settrace`; it then
-    dies before it runs anything, and its pool hangs.
-    """
+    """Let no other thread run before the hook's first call: ``RESUME`` lets one run if its argument is below 2."""
+    # While `sys.settrace` or `sys.setprofile` raises its audit event, CPython 3.11 refuses both in other threads with a
+    # RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each new thread calls `sys.settrace`; it then
+    # dies before it runs anything, and its pool hangs.
     # Imported here because only this version of Python needs it.
     import opcode
 

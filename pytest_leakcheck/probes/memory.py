@@ -248,11 +248,9 @@ class Mapped(_Reader):
 
 
 def _sum_uncounted(maps: bytes, threads: int, stack_size: int) -> int:
-    """Return the bytes reserved and in stacks; the largest are those of ``threads``, which leaves out the main thread.
-
-    glibc reserves 64 MiB for each arena of `malloc`, and puts one page that may not be accessed (a guard) below the
-    stack of each thread. Older versions of glibc take the guard from ``stack_size``, the usual size of a stack.
-    """
+    """Return the bytes reserved and in stacks; the largest are those of ``threads``, which leaves out the main thread."""
+    # glibc reserves 64 MiB for each arena of `malloc`, and puts one page that may not be accessed (a guard) below the
+    # stack of each thread. Older versions of glibc take the guard from ``stack_size``, the usual size of a stack.
     reserved, stacks, guarded = 0, [], -1
     for one in parse_mappings(maps):
         size = one.end - one.start

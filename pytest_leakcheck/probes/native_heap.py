@@ -30,10 +30,8 @@ def open_readings() -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def _open_jemalloc(library: ctypes.PyDLL) -> Callable[[], int]:
-    """Return a function that reads ``stats.allocated``; `Unavailable` if jemalloc was built without statistics.
-
-    It first flushes this thread's cache, which would count, and advances the epoch, which copies the statistics.
-    """
+    """Return a function that reads ``stats.allocated``; `Unavailable` if jemalloc was built without statistics."""
+    # It first flushes this thread's cache, which would count, and advances the epoch, which copies the statistics.
     call = library.mallctl
     call.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     call.restype = ctypes.c_int
@@ -96,10 +94,9 @@ def _libc() -> ctypes.PyDLL:
 
 
 class _ThreadCache:
-    """This thread's cache of freed blocks, kept full, so that it does not vary, and retained blocks count at once.
+    """This thread's cache of freed blocks, kept full, so that it does not vary, and retained blocks count at once."""
 
-    Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds of iterations.
-    """
+    # Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds of iterations.
 
     def __init__(self) -> None:
         libc = _libc()
@@ -169,10 +166,8 @@ _NUMPY_CACHE_DEPTH: Final = 7
 
 
 def _fill_numpy_cache() -> None:
-    """Fill numpy's cache of freed blocks, one per process, if numpy is loaded; takes 4 ms, and once 3.5 MB.
-
-    Small arrays of ever new sizes (figures, masks) fill it over thousands of iterations, by hundreds of bytes each.
-    """
+    """Fill numpy's cache of freed blocks, one per process, if numpy is loaded; takes 4 ms, and once 3.5 MB."""
+    # Small arrays of ever new sizes (figures, masks) fill it over thousands of iterations, by hundreds of bytes each.
     numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return

@@ -57,12 +57,11 @@ class Filling:
 
 @dataclass(slots=True)
 class _OwnerAtStart:
-    """The state of an owner at the start.
+    """The state of an owner at the start."""
 
-    `mark` identifies its newest entry: the ``id()`` of the last one of a deque, or the misses of an ``lru_cache``.
-    `replaced`: since it was full, all its entries were replaced once. Later ones are as large as those before, so they
-    explain no growth.
-    """
+    # `mark` identifies its newest entry: the ``id()`` of the last one of a deque, or the misses of an ``lru_cache``.
+    # `replaced`: since it was full, all its entries were replaced once. Later ones are as large as those before, so
+    # they explain no growth.
 
     owner: weakref.ref[Any]
     filled: int

@@ -242,10 +242,8 @@ class CauseSearch:
         return (yield from rounds.find_line(made, things.count, slope, schedule))
 
     def _follow_companion(self, made: rounds.Made) -> Generator[None, None, rounds.Made]:
-        """Find the line that creates another countable resource, which has grown by as much; without one, return `made`.
-
-        For example, a thread that waits in ``accept`` reserves the number of a descriptor that no listing shows.
-        """
+        """Find the line that creates another countable resource, which has grown by as much; without one, return `made`."""
+        # For example, a thread that waits in ``accept`` reserves the number of a descriptor that no listing shows.
         samples = self._sampler.samples
         total = samples.above_start(self._verdict.resource)
         for name, other in RESOURCES.items():
@@ -351,10 +349,8 @@ class CauseSearch:
         return min(1.0, self._verdict.slope / upper_median(rises)) if rises else 1.0
 
     def _find_keeper(self, entries: Callable[[], int], *, creates: bool) -> Generator[None, None, None]:
-        """Find the line that stores what is retained in its owner; another line may create it.
-
-        A registry of the interpreter creates the entries itself (`creates`), of which no other line knows.
-        """
+        """Find the line that stores what is retained in its owner; another line may create it."""
+        # A registry of the interpreter creates the entries itself (`creates`), of which no other line knows.
         gained = (self._found.owner.gained if self._found.owner else 0.0) or 1.0
         kept = yield from rounds.charge(entries, gained, gained, self._schedule, few=rounds.OF_EXACT)
         kept = yield from rounds.find_line(kept, entries, gained, self._schedule)

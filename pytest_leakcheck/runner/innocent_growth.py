@@ -134,10 +134,8 @@ class InnocentGrowth:
         return Hint(f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage")
 
     def _look_at_thread_caches(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
-        """Malloc keeps freed blocks for each thread, which count as in use: up to 230 KB of each, so growth is uneven.
-
-        The harness fills the cache of its own thread beforehand, but cannot fill those of others.
-        """
+        """Malloc keeps freed blocks for each thread, which count as in use: up to 230 KB of each, so growth is uneven."""
+        # The harness fills the cache of its own thread beforehand, but cannot fill those of others.
         gained = sampler.samples.above_start(suspicion.resource)
         if suspicion.resource != HEAP or is_quiet() or gained > _MAX_THREAD_CACHES_BYTES:
             return None
@@ -176,10 +174,8 @@ class InnocentGrowth:
         return self._begin_again(sampler)
 
     def _look_for_frozen_garbage(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
-        """Most growth is garbage that was alive when the harness froze it, so that the collector does not free it.
-
-        While nothing is frozen, the caches are found that were not known when the measurement began.
-        """
+        """Most growth is garbage that was alive when the harness froze it, so that the collector does not free it."""
+        # While nothing is frozen, the caches are found that were not known when the measurement began.
         if not self._may_begin_again(suspicion):
             return None
         new = new_views()
@@ -206,11 +202,9 @@ class InnocentGrowth:
         return Hint(ended=True)
 
     def _look_in_background(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
-        """The counter also rises while the test rests, at least half as fast.
-
-        Only threads that were there when the series began, and children, can be the cause. A pool that the test uses
-        may be among them, but it does nothing while the test rests.
-        """
+        """The counter also rises while the test rests, at least half as fast."""
+        # Only threads that were there when the series began, and children, can be the cause. A pool that the test uses
+        # may be among them, but it does nothing while the test rests.
         name, slope = suspicion.resource, suspicion.slope
         can_work = len(thread_ids() & self._threads) > 1 or sampler.children
         if suspicion.outcome == "inconclusive" or slope <= 0 or _is_of_test(suspicion) or not can_work:
@@ -248,11 +242,9 @@ def _is_of_test(suspicion: Verdict) -> bool:
 
 
 def _ended_late(sampler: Sampler, name: str) -> bool:
-    """Wait for resources that end by themselves, and return whether that undoes at least half of the growth.
-
-    Memory is waited for only if threads, child processes or tasks may end. These must then release as much as the
-    second half of the iterations has added: the first ones also fill the caches of allocators.
-    """
+    """Wait for resources that end by themselves, and return whether that undoes at least half of the growth."""
+    # Memory is waited for only if threads, child processes or tasks may end. These must then release as much as the
+    # second half of the iterations has added: the first ones also fill the caches of allocators.
     samples, settling = sampler.samples, sampler.settling
     if not find_resource(name).scarce:
         added = samples.level(name) - samples.columns[name][samples.n // 2]
@@ -265,11 +257,9 @@ def _ended_late(sampler: Sampler, name: str) -> bool:
 
 
 def _compute_explained_rate(filling: Filling, sampler: Sampler, name: str) -> float:
-    """Return the growth per iteration that entries account for; 0 if that is too little to matter.
-
-    Objects are counted. The memory of entries is an estimate: at least half of the growth explains all of it
-    (infinity), less explains nothing. An entry that may hold any amount explains up to two rises of the counter.
-    """
+    """Return the growth per iteration that entries account for; 0 if that is too little to matter."""
+    # Objects are counted. The memory of entries is an estimate: at least half of the growth explains all of it
+    # (infinity), less explains nothing. An entry that may hold any amount explains up to two rises of the counter.
     retained, gained = filling.retained, sampler.samples.above_start(name)
     if retained == inf and 2 * filling.entries < sampler.samples.rises(name):
         return 0.0
@@ -279,11 +269,10 @@ def _compute_explained_rate(filling: Filling, sampler: Sampler, name: str) -> fl
 
 
 def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int) -> float | None:
-    """Return the level above the start at which the bounded owners will be full; None if it is unknown or inconclusive.
-
-    It is inconclusive if the remaining iterations can fill the owners (waiting shows more), if their entries do not
-    account for the growth (the rest is then judged), and for scarce resources, which the process may run out of before.
-    """
+    """Return the level above the start at which the bounded owners will be full; None if it is unknown or inconclusive."""
+    # It is inconclusive if the remaining iterations can fill the owners (waiting shows more), if their entries do not
+    # account for the growth (the rest is then judged), and for scarce resources, which the process may run out of
+    # before.
     if find_resource(name).scarce:
         return None
     n, gained = sampler.samples.n, sampler.samples.above_start(name)

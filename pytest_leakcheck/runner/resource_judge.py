@@ -128,12 +128,10 @@ class ResourceJudge:
         return sorted(budgets, key=lambda budget: self._follows_objects(budget.resource))
 
     def _follows_objects(self, name: str) -> bool:
-        """Return whether bytes grow by small objects, or in steps.
-
-        Small objects take blocks of which `heap` counts a part, such as their locks and the tables that hold them. A
-        table doubles now and then, and an arena has room for many objects: such growth tells no rate, and is certain by
-        chance.
-        """
+        """Return whether bytes grow by small objects, or in steps."""
+        # Small objects take blocks of which `heap` counts a part, such as their locks and the tables that hold them. A
+        # table doubles now and then, and an arena has room for many objects: such growth tells no rate, and is certain
+        # by chance.
         samples, resource = self._sampler.samples, find_resource(name)
         if resource.scarce or resource.unit != "bytes" or not samples.has(name):
             return False
@@ -148,10 +146,8 @@ class ResourceJudge:
         return any(samples.has(name) and samples.above_start(name) > _MAX_WAITING_BYTES for name in _MEMORY_BYTES)
 
     def _may_end_by_itself(self, budget: Budget, suspicion: Verdict, context: Context) -> bool:
-        """Return whether more iterations, while cheap, may show that growth ends: a pool or a cache that is filling.
-
-        A number of iterations that the user has set is run to its end, as long as the growth is harmless.
-        """
+        """Return whether more iterations, while cheap, may show that growth ends: a pool or a cache that is filling."""
+        # A number of iterations that the user has set is run to its end, as long as the growth is harmless.
         effort, resource, n = context.effort, suspicion.traits, self._sampler.samples.n
         left = self._run.limits.get(suspicion.resource, inf) - self._sampler.samples.level(suspicion.resource)
         if suspicion.outcome != "leak" or suspicion.level > _most_while_waiting(resource, left):

@@ -19,10 +19,9 @@ from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
 
 
 class _FrozenObjects:
-    """The objects that exist at the start: frozen, they do not count, but what replaces them does.
+    """The objects that exist at the start: frozen, they do not count, but what replaces them does."""
 
-    To count the frozen objects takes milliseconds, so that is done only just after a freeze and on suspicion.
-    """
+    # To count the frozen objects takes milliseconds, so that is done only just after a freeze and on suspicion.
 
     def __init__(self) -> None:
         # How many were frozen, and how many of these had gone before a later freeze. In an array, because an int object

@@ -106,10 +106,9 @@ class _Hold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """A search through the references of new objects (`new`) for survivors (`counted`), both by ``id()``.
+    """A search through the references of new objects (`new`) for survivors (`counted`), both by ``id()``."""
 
-    `growing` has the containers that have grown, and `skipped` what cannot hold them, which the search adds to.
-    """
+    # `growing` has the containers that have grown, and `skipped` what cannot hold them, which the search adds to.
 
     new: frozenset[int]
     counted: frozenset[int]
@@ -147,11 +146,9 @@ class _Search:
                 yield _Hold(holder, last[-1], found)
 
     def follows(self, entry: object, beside: Collection[int]) -> bool:
-        """Return whether an entry keeps nothing alive, because it only accompanies a new object.
-
-        It is a weak reference to it, or holds one whose callback lies `beside` it in the same registry, by ``id()``. A
-        dead reference is kept itself, and so is an object that the entry refers to in another way as well.
-        """
+        """Return whether an entry keeps nothing alive, because it only accompanies a new object."""
+        # It is a weak reference to it, or holds one whose callback lies `beside` it in the same registry, by ``id()``.
+        # A dead reference is kept itself, and so is an object that the entry refers to in another way as well.
         parts = inspection.parts_of(
             islice(inspection.walk((entry,), lambda part: not inspection.is_shared(part), _MAX_PARTS), _MAX_WEAK_DEPTH)
         )

@@ -166,10 +166,9 @@ class Throttle:
 
 
 class _Tracer(ABC):
-    """Base class of tracers; `interrupted` is why tracing ended early, empty if it did not.
+    """Base class of tracers; `interrupted` is why tracing ended early, empty if it did not."""
 
-    Call `arm` just before each iteration, `disarm` right after it, and `close` at the end, all in one thread.
-    """
+    # Call `arm` just before each iteration, `disarm` right after it, and `close` at the end, all in one thread.
 
     def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:
         self.interrupted = ""
