@@ -150,11 +150,10 @@ class KnownLeaks:
         self._counting = [leak for leak in baseline.known if counts_here(leak)]
 
     def match(self, finding: Finding) -> Match:
-        """Find the entry of the cause of a finding's worst verdict.
-
-        These are compared, in this order: the finding id; the owner, or the site if either has no owner; and the test,
-        if the finding has no owner, and at most a line of the test. A run on a busy machine may find that little.
-        """
+        """Find the entry of the cause of a finding's worst verdict."""
+        # These are compared, in this order: the finding id; the owner, or the site if either has no owner; and the
+        # test, if the finding has no owner, and at most a line of the test. A run on a busy machine may find that
+        # little.
         same = [leak for leak in self._counting if leak.resource == finding.verdict.resource]
         owner, site, line = owner_of(finding), site_of(finding), creating_line(finding.culprit)
         of_test = not owner and (line is None or is_of_tests(line.file))
@@ -230,10 +229,9 @@ class Update(NamedTuple):
 
 
 def find_fixed(baseline: Baseline, observed: Observed) -> tuple[KnownLeak, ...]:
-    """Return the entries whose leak is gone: each test that they list has run, and would have shown it.
-
-    Entries that do not count here say nothing, nor do tests that did not run, were inconclusive, or had a weaker floor.
-    """
+    """Return the entries whose leak is gone: each test that they list has run, and would have shown it."""
+    # Entries that do not count here say nothing, nor do tests that did not run, were inconclusive, or had a weaker
+    # floor.
     return tuple(leak for leak in baseline.known if counts_here(leak) and _is_gone(leak, observed))
 
 
@@ -321,7 +319,10 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
 
 def _entry_for(finding: Finding, today: str) -> KnownLeak:
     names = finding.fingerprint, finding.verdict.resource, finding.verdict.outcome
-    return KnownLeak(*names, 0.0, "", "", (), today, package=_package_of(finding))
+    path = finding.culprit.where.path if finding.culprit is not None and finding.culprit.where is not None else ()
+    # The innermost file in an installed package begins with its name; there is none if only the project's code is seen.
+    file = next((short_file(site.file) for site in reversed(path) if is_installed(site.file)), "")
+    return KnownLeak(*names, 0.0, "", "", (), today, package=PurePath(file.partition("/")[0]).stem)
 
 
 def _rate_of(leak: KnownLeak, rate: float) -> float:
@@ -346,10 +347,3 @@ def _round_up(rate: float, resource: str) -> float:
         return float(math.ceil(rate - 1e-9))
     step = 10.0 ** (math.floor(math.log10(rate)) + 1 - _SIGNIFICANT_DIGITS)
     return float(f"{math.ceil(rate / step - 1e-9) * step:.12g}")
-
-
-def _package_of(finding: Finding) -> str:
-    """Return the installed package of the innermost frame in one; empty if the project's own code creates it."""
-    path = finding.culprit.where.path if finding.culprit is not None and finding.culprit.where is not None else ()
-    files = (short_file(site.file) for site in reversed(path) if is_installed(site.file))
-    return PurePath(next(files, "").partition("/")[0]).stem

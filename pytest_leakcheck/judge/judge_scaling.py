@@ -72,7 +72,7 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
         return _judge_formula(case, bound, lower=lower)
     if isinstance(bound, SlopeBound):
         return _judge_slope(case, bound)
-    return _judge_constant(case, bound) if bound.exponent is None else _judge_order(case, bound, bound.exponent)
+    return _judge_order(case, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +130,6 @@ class _Case:
         return f"{self.signed(slope)} per {self.one}{between}"
 
 
-def _judge_constant(case: _Case, bound: OrderBound) -> Verdict:
-    """Judge an O(1) bound: it allows no growth, or growth that has ended."""
-    if case.law.order == CONSTANT:
-        return _judge_no_growth(case)
-    excess = f"{case.describe()}, {bound} allowed"
-    doubt = _explain_doubt(case)
-    return case.unsure(f"{case.seen}{doubt}") if doubt else case.say("over_budget", excess)
-
-
 def _explain_doubt(case: _Case) -> str:
     """Return, as the end of a sentence, why there may be no growth, or why it may have ended; empty without a doubt."""
     law, peaks = case.law, case.peaks
@@ -183,24 +174,22 @@ def _judge_no_growth(case: _Case) -> Verdict:
     return case.say("ok", note, floor=max(wander, 1) / (sizes[-1] - sizes[0]))
 
 
-def _judge_order(case: _Case, bound: OrderBound, allowed: float) -> Verdict:
-    """Judge a bound other than O(1): compare its exponent with the interval of the measured exponent."""
-    law = case.law
-    if law.exponents is None:
-        return case.say("ok", f"{case.describe()}, {bound} allowed")
-    if len(case.sizes) < _MIN_SIZES_FOR_LAW:
-        return case.unsure(f"{len(case.sizes)} sizes do not distinguish {bound} from other laws")
-    low, high = law.exponents
-    border = allowed + BORDER
-    if high <= border:
-        return case.say("ok", f"{case.describe()}, {bound} allowed")
-    if low <= border:
-        between = f"the exponent is between {low:.2f} and {high:.2f}, and up to {border:.2f} counts as {bound}"
-        return case.unsure(f"{case.describe()}; {between}")
+def _judge_order(case: _Case, bound: OrderBound) -> Verdict:
+    """Judge a bound by a law: O(1) allows growth that has ended; of the others, the exponents are compared."""
+    seen, exponents = f"{case.describe()}, {bound} allowed", case.law.exponents
+    if exponents is None:
+        return _judge_no_growth(case) if bound.exponent is None else case.say("ok", seen)
+    if bound.exponent is not None:
+        if len(case.sizes) < _MIN_SIZES_FOR_LAW:
+            return case.unsure(f"{len(case.sizes)} sizes do not distinguish {bound} from other laws")
+        (low, high), border = exponents, bound.exponent + BORDER
+        if high <= border:
+            return case.say("ok", seen)
+        if low <= border:
+            between = f"the exponent is between {low:.2f} and {high:.2f}, and up to {border:.2f} counts as {bound}"
+            return case.unsure(f"{case.describe()}; {between}")
     doubt = _explain_doubt(case)
-    if doubt:
-        return case.unsure(f"{case.seen}{doubt}")
-    return case.say("over_budget", f"{case.describe()}, {bound} allowed")
+    return case.unsure(f"{case.seen}{doubt}") if doubt else case.say("over_budget", seen)
 
 
 def _judge_slope(case: _Case, bound: SlopeBound) -> Verdict:

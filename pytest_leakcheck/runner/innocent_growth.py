@@ -82,10 +82,8 @@ class InnocentGrowth:
         self.owners.restart()
 
     def looks(self) -> Iterator[Look]:
-        """Yield the looks for a cause, cheapest first; each takes the suspicion and the most iterations of the test.
-
-        Caches come before anything is frozen again, because frozen objects are not listed.
-        """
+        """Yield the looks for a cause, cheapest first; each takes the suspicion and the most iterations of the test."""
+        # Caches come before anything is frozen again, because frozen objects are not listed.
         yield self._look_at_caches
         yield self._look_at_emptied_caches
         yield self._look_at_tracers
@@ -210,7 +208,9 @@ class InnocentGrowth:
         if suspicion.outcome == "inconclusive" or slope <= 0 or _is_of_test(suspicion) or not can_work:
             return None
         seconds_each = sampler.settling.seconds_per_iteration()
-        seconds = self._take_rest_seconds(_ARRIVALS_PER_REST * seconds_each / min(1.0, slope))
+        seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, _ARRIVALS_PER_REST * seconds_each / min(1.0, slope)))
+        seconds = seconds if self._rested < _MAX_TOTAL_REST_SECONDS else 0.0
+        self._rested += seconds
         gained = sampler.settling.rest(seconds, name) if seconds else 0
         if gained <= 0 or 2 * gained < slope / seconds_each * seconds:
             return None
@@ -221,14 +221,6 @@ class InnocentGrowth:
             f"{text}: something started before the test causes it",
             advice="stop what other tests start, or run this test alone: --leakcheck-isolate",
         )
-
-    def _take_rest_seconds(self, wanted: float) -> float:
-        """Return the length of the next rest in seconds, and add it to the total; 0 if no time for rests is left."""
-        if self._rested >= _MAX_TOTAL_REST_SECONDS:
-            return 0.0
-        seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, wanted))
-        self._rested += seconds
-        return seconds
 
 
 def _temporary_directories() -> list[str]:
