@@ -131,10 +131,8 @@ class _Project:
 
 
 def set_project(root: Path, packages: Sequence[str]) -> None:
-    """Set the project under test, for the whole process: the distribution of `root`, and packages named by the user.
-
-    Its files are found here: during a search, the modules that this imports would look like a leak of the test.
-    """
+    """Set the project under test, for the whole process: the distribution of `root`, and packages named by the user."""
+    # Its files are found here: during a search, the modules that this imports would look like a leak of the test.
     _Project.files = _find_files(_read_name(root))
     _Project.folders = tuple(_find_folders(packages))
 

@@ -237,11 +237,9 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
 
 
 def plan_unmarked(test: str, settings: Settings) -> Plan:
-    """Return the plan of a test without a mark, under ``--leakcheck-scope=all``.
-
-    A few iterations decide whether any counter rises, after a shorter warm-up than usual, unless the user has set a
-    number of iterations, a warm-up or a ceiling.
-    """
+    """Return the plan of a test without a mark, under ``--leakcheck-scope=all``."""
+    # A few iterations decide whether any counter rises, after a shorter warm-up than usual, unless the user has set a
+    # number of iterations, a warm-up or a ceiling.
     growth = growth_budgets(settings.resources, settings.unclosed)
     plan = plan_test(test, (), effort_of(settings), growth, parse_ceiling(settings.ceiling))
     if settings.iterations or settings.warmup != WARMUP or plan.ceiling.sizes:

@@ -97,11 +97,9 @@ class TimePlan:
         self._urgent = urgent & self.chosen
 
     def allows(self, test: str, spent: float) -> bool:
-        """Return whether to begin a chosen test, after the seconds that this worker has spent; ask in their order.
-
-        A test that is not urgent must leave time for the urgent ones that follow, even if all take twice as long as
-        before.
-        """
+        """Return whether to begin a chosen test, after the seconds that this worker has spent; ask in their order."""
+        # A test that is not urgent must leave time for the urgent ones that follow, even if all take twice as long as
+        # before.
         if test in self._urgent:
             self._urgent.discard(test)
             return spent < self._seconds

@@ -136,12 +136,10 @@ def growth(
 
 
 def is_steady(readings: Sequence[int]) -> bool:
-    """Return whether a noise-free series grows in nearly every iteration at one rate, unlike a cache filled at random.
-
-    Medians are compared, so that one larger step, such as a doubled table of the interpreter, changes nothing.
-    Measured: numpy's cache of small blocks grows by some 300 bytes per iteration for hundreds of them, at first in 7 of
-    10.
-    """
+    """Return whether a noise-free series grows in nearly every iteration at one rate, unlike a cache filled at random."""
+    # Medians are compared, so that one larger step, such as a doubled table of the interpreter, changes nothing.
+    # Measured: numpy's cache of small blocks grows by some 300 bytes per iteration for hundreds of them, at first in 7
+    # of 10.
     n = len(readings) - 1
     steps = [after - before for before, after in pairwise(readings)]
     late, earlier = steps[n // 2 :], steps[n // 8 : n // 2]

@@ -138,11 +138,9 @@ def _identify(resource: str, parts: tuple[str, ...], *names: str) -> str:
 
 
 def own_line(culprit: Culprit | None) -> Site | None:
-    """Return the line of the project that creates the resource; None if it is unknown, or says less than the owner.
-
-    A line of the project that calls an installed package counts. A line of a test counts only if it calls none, and the
-    owner is unknown or belongs to the test: many tests may call what keeps the resource.
-    """
+    """Return the line of the project that creates the resource; None if it is unknown, or says less than the owner."""
+    # A line of the project that calls an installed package counts. A line of a test counts only if it calls none, and
+    # the owner is unknown or belongs to the test: many tests may call what keeps the resource.
     if culprit is None or culprit.where is None or (inner := _find_inner(culprit.where.path)) is None:
         return None
     if is_installed(inner.file):

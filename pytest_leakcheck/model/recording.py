@@ -217,20 +217,16 @@ class Scaled:
         return tuple(point.peak(resource, figure) for point in self.points)
 
     def most_informative_point(self, quick: float) -> Point:
-        """Return the point at which to analyze the composition of memory, of those that took at most `quick` seconds.
-
-        At least half of its peak comes from the size, if that of any does. Larger sizes are not used, because the
-        analysis makes a run about four times as long.
-        """
+        """Return the point at which to analyze the composition of memory, of those that took at most `quick` seconds."""
+        # At least half of its peak comes from the size, if that of any does. Larger sizes are not used, because the
+        # analysis makes a run about four times as long.
         found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
         twice = 2 * self.points[0].peak(RESIDENT, "total")
         return next((point for point in found if point.peak(RESIDENT, "total") >= twice), found[-1])
 
     def is_exact(self, resource: str) -> bool:
-        """Return whether the peaks are exact at every size.
-
-        Only that of resident memory may not be: from the kernel's coarser high-water mark, or with child processes.
-        """
+        """Return whether the peaks are exact at every size."""
+        # Only that of resident memory may not be: from the kernel's coarser high-water mark, or with child processes.
         if resource != RESIDENT:
             return True
         read = (EXACT in recording.environment for point in self.points for recording in point.recordings)

@@ -278,10 +278,8 @@ def _belongs_to_other_user(path: str) -> bool:
 
 
 def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
-    """Return the entries in use by processes other than this one and its descendants, of the same user (by /proc).
-
-    Cost: about 2 us for each descriptor of each process of the same user, and the time to read their mappings.
-    """
+    """Return the entries in use by processes other than this one and its descendants, of the same user (by /proc)."""
+    # Cost: about 2 us for each descriptor of each process of the same user, and the time to read their mappings.
     with contextlib.suppress(OSError):
         processes = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         return _find_used(folder, names, processes - _own_processes())

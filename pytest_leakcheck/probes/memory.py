@@ -17,10 +17,8 @@ from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
 @cache
 def load_libc() -> ctypes.CDLL:
-    """Return the C library of this process; its functions set `ctypes.get_errno`.
-
-    It is loaded once: each load leaves a reference cycle, which was once reported as the leak of a test.
-    """
+    """Return the C library of this process; its functions set `ctypes.get_errno`."""
+    # It is loaded once: each load leaves a reference cycle, which was once reported as the leak of a test.
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -167,10 +165,8 @@ def peak_of(pid: int) -> int:
 
 
 def anonymous_of(pid: int) -> int:
-    """Return the anonymous resident bytes of a process; 0 if unreadable. A fork starts with its parent's pages.
-
-    Cost: 20 us.
-    """
+    """Return the anonymous resident bytes of a process; 0 if unreadable. A fork starts with its parent's pages."""
+    # Cost: 20 us.
     return _read_field_of_process(pid, b"RssAnon:")
 
 

@@ -95,10 +95,8 @@ class MeasurementRun:
         return next((verdict for verdict in self.verdicts.values() if verdict.outcome in RED), None)
 
     def judge_exhaustion(self, error: BaseException) -> bool:
-        """Judge the first resource that ran out and so caused this error; return whether a red verdict explains it.
-
-        The resource leaks if it grew until then; else the test itself needs more of it than its ceiling allows.
-        """
+        """Judge the first resource that ran out and so caused this error; return whether a red verdict explains it."""
+        # The resource leaks if it grew until then; else the test itself needs more of it than its ceiling allows.
         if self.red is not None:
             return False
         gone, said = exhausted_by(error), first_line(error)

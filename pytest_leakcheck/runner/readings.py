@@ -291,10 +291,8 @@ class Samples:
         self._children: dict[int, Pace] = {}
 
     def follow_children(self, pids: Iterable[int]) -> None:
-        """Count the memory of these processes from now on, each as long as it lives, for resident memory.
-
-        One that ends leaves all rows, so that neither its start nor its end is a step.
-        """
+        """Count the memory of these processes from now on, each as long as it lives, for resident memory."""
+        # One that ends leaves all rows, so that neither its start nor its end is a step.
         followed = self._children.values()
         self.paced = [one for one in self.paced if one not in followed]
         own, tolerance = array("q", (0,)), find_resource(RESIDENT).tolerance

@@ -113,10 +113,8 @@ class ResourceJudge:
         return judge(samples.series(name), budget, context)
 
     def doubts(self, budget: Budget, verdict: Verdict) -> bool:
-        """Return whether the readings since an ``ok`` raise a suspicion.
-
-        Handles are judged after some 13 iterations, memory after 50 to 230. What grows later must not stay ``ok``.
-        """
+        """Return whether the readings since an ``ok`` raise a suspicion."""
+        # Handles are judged after some 13 iterations, memory after 50 to 230. What grows later must not stay ``ok``.
         if verdict.outcome != "ok":
             return False
         series = self._sampler.samples.series(budget.resource)

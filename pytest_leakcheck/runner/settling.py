@@ -103,10 +103,8 @@ class Settling:
         return fell
 
     def delay_start(self) -> None:
-        """Delay the start level until a thread that releases handles `waited_long` seconds late keeps up with the test.
-
-        Until then a rest follows each iteration, so that few handles wait at once.
-        """
+        """Delay the start level until a thread that releases handles `waited_long` seconds late keeps up with the test."""
+        # Until then a rest follows each iteration, so that few handles wait at once.
         self._released_after = self.waited_long
         self._paced_at = clock.monotonic()
         self._full_at = self._paced_at + _FILLING_SHARE * self.waited_long

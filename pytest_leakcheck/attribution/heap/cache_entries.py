@@ -157,11 +157,9 @@ _DELETES: Final = opmap["DELETE_SUBSCR"]
 
 
 def find_eviction(container: object) -> str:
-    """Return the name of a function that removes entries from this container, as ``Cache.get()``; empty if none is seen.
-
-    The functions are those of the container's own class, of the class of an object that has it as an attribute, and of
-    a module that has it as a global variable. Those of the standard library do not show how the program uses it.
-    """
+    """Return the name of a function that removes entries from this container, as ``Cache.get()``; empty if none is seen."""
+    # The functions are those of the container's own class, of the class of an object that has it as an attribute, and
+    # of a module that has it as a global variable. Those of the standard library do not show how the program uses it.
     for names, owner in _iter_owners(container):
         for code in _iter_code(owner):
             if is_standard(code.co_filename):

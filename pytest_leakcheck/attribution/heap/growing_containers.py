@@ -129,10 +129,8 @@ def newcomers() -> frozenset[int]:
 def fitting(
     growing: Collection[Growing], iterations: int, rate: float | None = None, size: float | None = None
 ) -> tuple[Growing, ...]:
-    """Return the containers and values whose growth fits, best first; `rate` and `size` (bytes) are per iteration.
-
-    A single value is accepted only if it grows by about `size`: it may be replaced by one of another length.
-    """
+    """Return the containers and values whose growth fits, best first; `rate` and `size` (bytes) are per iteration."""
+    # A single value is accepted only if it grows by about `size`: it may be replaced by one of another length.
     low, high = LEAST * iterations, float(sys.maxsize)
     if rate is not None:
         # A single entry is not enough if two are expected.

@@ -160,14 +160,11 @@ def _diff_stacks(
 
 
 def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool, most: float = inf) -> Kept | None:
-    """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does.
-
-    If that is a part of an object, which generated code such as ``__init__`` of a dataclass fills, the line that calls
-    the generated code creates the object. If several lines allocate equally much, and together more blocks than there
-    are objects, their innermost caller does. Either must account for nearly all of the growth.
-
-    A line that allocates more than `most` is left out: it replaces what it allocated before the trace.
-    """
+    """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does."""
+    # If that is a part of an object, which generated code such as ``__init__`` of a dataclass fills, the line that
+    # calls the generated code creates the object. If several lines allocate equally much, and together more blocks than
+    # there are objects, their innermost caller does. Either must account for nearly all of the growth.
+    # A line that allocates more than `most` is left out: it replaces what it allocated before the trace.
     below: dict[_Line, Kept] = {}
     for one in kept:
         where = read_path(one.path)
@@ -255,10 +252,9 @@ class Composition:
         tracemalloc.start(_TRACED_FRAMES)
 
     def wants(self, frame: FrameType, risen: int) -> bool:
-        """Return whether to look now, with memory `risen` bytes above the start level.
-
-        If a look finds no line or no owner, another one is due in another function, and when memory has risen further.
-        """
+        """Return whether to look now, with memory `risen` bytes above the start level."""
+        # If a look finds no line or no owner, another one is due in another function, and when memory has risen
+        # further.
         if risen < self._wanted or self._looks >= _MAX_LOOKS or (self._is_cause and self._owner is not None):
             return False
         if risen >= _MIN_RISE * self._height:

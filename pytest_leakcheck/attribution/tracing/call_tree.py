@@ -157,11 +157,9 @@ class CallTree:
         return grown
 
     def explain(self, growth: int) -> Traced:
-        """Follow all traced growth; if that leads to no line, as when another thread allocates too, that of the verdict.
-
-        If the call that this leads to returns as much, only what Python's objects do not hold is followed; without a
-        result, the path ends in the innermost function of the program, for `LineTracer`.
-        """
+        """Follow all traced growth; if that leads to no line, as when another thread allocates too, that of the verdict."""
+        # If the call that this leads to returns as much, only what Python's objects do not hold is followed; without a
+        # result, the path ends in the innermost function of the program, for `LineTracer`.
         traced = self.traced()
         if read_path(traced.path) is None or traced.why:
             traced = self.traced(growth)

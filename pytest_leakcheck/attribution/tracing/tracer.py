@@ -417,10 +417,8 @@ Step = Literal["enter", "line", "leave"]
 
 
 def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
-    """Return whether a call or line may match a growth by chance, as others retain or release (negative) much.
-
-    It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere.
-    """
+    """Return whether a call or line may match a growth by chance, as others retain or release (negative) much."""
+    # It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere.
     large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
     rivals = any(LEAST_OF_GROWTH * total <= amount <= MOST_OF_GROWTH * total for amount in large)
     return rivals or (bool(large) and abs(kept - total) > _MAX_DEVIATION_RATIO * total)
