@@ -46,7 +46,7 @@ MECHANISMS: Final[Mapping[str, tuple[str, ...]]] = {
     "minimum time": (_RULES, "ResourceJudge._may_end_by_itself = lambda self, *_: False"),
     "shown by exact counters": (
         "from pytest_leakcheck.runner import resource_judge",
-        "resource_judge._follows = lambda _budget: False",
+        "resource_judge._yields_to_exact_counters = lambda _budget: False",
     ),
     "objects replaced": ("from pytest_leakcheck.runner import sampler", "sampler._FrozenObjects.gone = 0"),
 }

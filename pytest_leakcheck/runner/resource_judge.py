@@ -227,11 +227,15 @@ class ResourceJudge:
             gone = self._sampler.frozen.gone
             # A few that end once are replaced by nothing.
             return gone / samples.n if gone >= _MIN_REPLACED_SHARE * samples.above_start(OBJECTS) else 0.0
-        # A resource that no budget names is judged by the exact counters, if it has a resolution.
-        if budget.explicit or not budget.traits.resolution:
+        if not _yields_to_exact_counters(budget):
             return 0.0
         exact = {name: 1 for name in _MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
         return max(0.0, sum(self._growth_of(name).slope * each for name, each in exact.items() if samples.has(name)))
+
+
+def _yields_to_exact_counters(budget: Budget) -> bool:
+    """Return whether the exact counters account for this resource: it has a resolution, and no budget names it."""
+    return bool(budget.traits.resolution) and not budget.explicit
 
 
 def _most_while_waiting(resource: resources.Resource, left: float) -> float:
