@@ -68,11 +68,9 @@ def _read(path: Path) -> Report | None:
 
 
 def _compare(earlier: Sequence[Finding], later: Sequence[Finding]) -> Iterator[tuple[str, KnownLeak, float]]:
-    """Yield each change with its cause, and the rate in the earlier session, 0 if the cause is new.
-
-    A cause is fixed if each test that showed it was judged again, is ok, and would have shown it. The cause is that of
-    the earlier session if it is fixed or was not measured again.
-    """
+    """Yield each change with its cause, and the rate in the earlier session, 0 if the cause is new."""
+    # A cause is fixed if each test that showed it was judged again, is ok, and would have shown it. The cause is that
+    # of the earlier session if it is fixed or was not measured again.
     before, now = baseline_of(earlier), baseline_of(later)
     leaks, observed = KnownLeaks(before, ""), Observed()
     matches = {finding.fingerprint: leaks.match(finding) for finding in later if finding.verdict.outcome in RED}

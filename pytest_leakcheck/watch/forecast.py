@@ -119,11 +119,9 @@ def _most_grown(history: History, resource: str) -> list[str]:
 
 
 def _end_of_work(history: History) -> float:
-    """Return the time of the last reading before the workers end, which must not look as if growth had stopped.
-
-    The last readings are ignored if they have fewer processes than the median of the later half; and those right
-    before, while descriptors fall, because the kernel closes the descriptors of a process before the process is gone.
-    """
+    """Return the time of the last reading before the workers end, which must not look as if growth had stopped."""
+    # The last readings are ignored if they have fewer processes than the median of the later half; and those right
+    # before, while descriptors fall, because the kernel closes the descriptors of a process before the process is gone.
     children, fds = history.tracks.get(CHILDREN), history.tracks.get(DESCRIPTORS)
     if children is None or fds is None:
         return math.inf

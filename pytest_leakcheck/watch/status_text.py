@@ -49,10 +49,8 @@ def _title(history: History) -> str:
 
 
 def _new_lines(history: History) -> list[str]:
-    """Return lines for the new descriptors by target (what they refer to), most frequent first.
-
-    If the counts were last updated more than two intervals before the last sample, each line says when that was.
-    """
+    """Return lines for the new descriptors by target (what they refer to), most frequent first."""
+    # If the counts were last updated more than two intervals before the last sample, each line says when that was.
     counts = sum(map(Counter, history.new.values()), Counter())
     early = history.last - history.looked > 2 * history.start.interval
     when = f" after {duration(history.looked - history.first)}" if early else ""
