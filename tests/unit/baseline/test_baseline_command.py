@@ -21,7 +21,7 @@ def write(path: Path, *known: KnownLeak) -> str:
 
 
 def test_each_known_leak_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["baseline", "list", write(tmp_path / "known.json", FILES, ROWS)]) == 0
+    assert main(["baseline", "list", write(tmp_path / "known.json", ROWS, FILES)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "0f1a2b  rows +1.0/iter  cause unknown  1 test  click  issue 7",
         "e62d98  fd +2.0/iter  library.FILES  2 tests",
