@@ -29,7 +29,7 @@ from pytest_leakcheck.judge.conclude_finding import unavailable
 from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.recording import Law, Point
 from pytest_leakcheck.model.resources import Kind, find_resource
-from pytest_leakcheck.model.units import Unit, format_amount
+from pytest_leakcheck.model.units import Unit, format_amount, format_change
 
 # Growth up to this counts as constant. If a program releases memory, the kernel's high-water mark moves in steps of
 # 128 KiB, because each processor counts in batches of 32 pages. The resolution is two steps (docs/laws.md).
@@ -93,7 +93,7 @@ class _Case:
 
     @property
     def seen(self) -> str:
-        return f"{self.signed(self.law.growth)} from {self.sizes[0]} to {self.sizes[-1]} {self.axis}"
+        return f"{format_change(self.law.growth, self.unit)} from {self.sizes[0]} to {self.sizes[-1]} {self.axis}"
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", floor: float | None = None) -> Verdict:
         slope, level, n = self.law.slope, max(self.peaks), len(self.sizes)
@@ -108,9 +108,6 @@ class _Case:
     def amount(self, value: float) -> str:
         return format_amount(value, self.unit)
 
-    def signed(self, value: float) -> str:
-        return f"{'+' if value >= 0 else ''}{self.amount(value)}"
-
     def describe(self) -> str:
         """Describe the law: its order, and the growth per doubling, per unit or over all sizes."""
         law = self.law
@@ -118,7 +115,7 @@ class _Case:
             return f"{CONSTANT} from {law.settles} {self.axis} on" if law.settles else CONSTANT
         if law.exponent is not None and law.exponent < BORDER:
             doublings = math.log2(self.sizes[-1] / self.sizes[0])
-            return f"{law.order}: {self.signed(law.growth / doublings)} per doubling"
+            return f"{law.order}: {format_change(law.growth / doublings, self.unit)} per doubling"
         # Only linear growth has a single slope. For a curve, show the growth over the measured sizes.
         return f"{law.order}: {self.rate(law.slope, law.slopes) if law.order == 'O(n)' else self.seen}"
 
@@ -127,7 +124,7 @@ class _Case:
         low, high = slopes
         is_wide = high - low > _MIN_SHOWN_INTERVAL * abs(slope)
         between = f" ({self.amount(low)} to {self.amount(high)})" if is_wide else ""
-        return f"{self.signed(slope)} per {self.one}{between}"
+        return f"{format_change(slope, self.unit)} per {self.one}{between}"
 
 
 def _explain_doubt(case: _Case) -> str:
@@ -142,7 +139,7 @@ def _explain_doubt(case: _Case) -> str:
         return ", but not steadily from size to size"
     last = peaks[-1] - peaks[-2]
     if last <= standstill(law.growth, len(peaks), case.noise):
-        return f", but {case.signed(last)} in the last step: it may have settled"
+        return f", but {format_change(last, case.unit)} in the last step: it may have settled"
     # Curves with an exponent of -BORDER or below approach a limit. (-BORDER is as far below the logarithm as the next
     # law is above it.) Of series that scatter at random over 1 MiB, one in 600 passes as growth with this check, and
     # one in 45 without it. An exact counter whose last step is not below the mean step shows no sign of a limit.
@@ -158,7 +155,7 @@ def _judge_no_growth(case: _Case) -> Verdict:
     if law.settles is not None:
         # Growth over the last two steps would have been detected.
         unseen, reach = standstill(law.growth, len(sizes), case.noise), sizes[-1] - sizes[-3]
-        note = f"{case.signed(law.growth)}, settled from {law.settles} {case.axis} on"
+        note = f"{format_change(law.growth, case.unit)}, settled from {law.settles} {case.axis} on"
         return case.say("ok", note, floor=max(unseen, 1) / reach)
     note, wander = "", law.resolution
     if wander > case.resolution:

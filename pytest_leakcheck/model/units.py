@@ -68,6 +68,11 @@ def format_amount(value: float, unit: Unit) -> str:
     return f"{value:.0f} B"
 
 
+def format_change(value: float, unit: Unit) -> str:
+    """Format an amount with its sign: ``+1.3 MiB``, ``-12``."""
+    return f"{'+' if value >= 0 else ''}{format_amount(value, unit)}"
+
+
 def format_count(count: int, word: str) -> str:
     """Format a number of things: ``1 test``, ``1,940 tests``."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"

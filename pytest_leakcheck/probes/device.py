@@ -9,7 +9,7 @@ from typing import Final
 
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.resources import Kind
-from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.model.units import format_change
 from pytest_leakcheck.probes.base import Unavailable
 
 # From the most to the least trustworthy.
@@ -184,8 +184,10 @@ class Vram:
             growth = now[0] - before[0]
             of_driver = None if before[1] is None or now[1] is None else now[1] - before[1]
             if growth > 0 or (of_driver is not None and of_driver >= _MIN_DRIVER_GROWTH):
-                by_driver = "" if of_driver is None else f" by the allocator, {_signed(of_driver)} by the driver"
-                texts.append(f"{device.name} {_signed(growth)}{by_driver}")
+                driver = (
+                    "" if of_driver is None else f" by the allocator, {format_change(of_driver, 'bytes')} by the driver"
+                )
+                texts.append(f"{device.name} {format_change(growth, 'bytes')}{driver}")
         return ", ".join(texts)
 
     def _counts(self) -> list[tuple[int, int | None]]:
@@ -196,7 +198,3 @@ class Vram:
             return [(device.allocated(), device.driver()) for device in self._devices]
         except Exception:  # noqa: BLE001 - a driver may fail in any way
             return []
-
-
-def _signed(size: int) -> str:
-    return f"{'-' if size < 0 else '+'}{format_amount(abs(size), 'bytes')}"
