@@ -143,9 +143,7 @@ def is_c(kind: type) -> bool:
         return True
     # C can create heap types too. Their methods and attributes are descriptors written in C.
     names = namespace_of(kind)
-    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(
-        type(value) in C_DESCRIPTOR_TYPES for value in names.values()
-    )
+    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(type(one) in C_DESCRIPTOR_TYPES for one in names.values())
 
 
 def is_of_extension(kind: type) -> bool:

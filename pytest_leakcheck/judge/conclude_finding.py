@@ -93,12 +93,12 @@ def no_time_left(budgets: Iterable[Budget], effort: Effort, seconds: float, *, r
     return tuple(_undecided(budget, reason, _advise_more_time(effort, seconds)) for budget in budgets)
 
 
-def stopped_early(plan: Plan, seconds: float, *, start_read: bool) -> Verdict:
+def stopped_early(plan: Plan, recording: Recording) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that was stopped before its first verdict."""
     names = [budget.resource for budget in plan.budgets] or [*RESOURCES]
-    missed = "a verdict" if start_read else "the first reading"
-    reason = f"stopped after {seconds:.1f} s, before {missed}"
-    return Verdict(names[0], "inconclusive", reason=reason, advice=_advise_more_time(plan.effort, seconds))
+    missed = "a verdict" if recording.series else "the first reading"
+    reason = f"stopped after {recording.seconds:.1f} s, before {missed}"
+    return Verdict(names[0], "inconclusive", reason=reason, advice=_advise_more_time(plan.effort, recording.seconds))
 
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
@@ -111,9 +111,8 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
 def did_not_recur(verdict: Verdict) -> Verdict:
     """Return the ``inconclusive`` verdict in place of a leak that did not recur while its cause was searched for."""
     reason = f"{verdict.reason}, but it did not recur while traced: it depends on time, or has ended"
-    return replace(
-        verdict, outcome="inconclusive", reason=reason, advice="more time would decide it: --leakcheck-max-time"
-    )
+    advice = "more time would decide it: --leakcheck-max-time"
+    return replace(verdict, outcome="inconclusive", reason=reason, advice=advice)
 
 
 def judged_again(verdict: Verdict, withdrawn: Verdict) -> Verdict:
@@ -205,9 +204,8 @@ def sizes_interrupted(resources: Iterable[str], scaled: Scaled, size: int, sizes
         amounts = (format_amount(point.peak(name, "total"), find_resource(name).unit) for name in read)
         texts = (f"{name.removeprefix(GAUGE_PREFIX)} {amount}" for name, amount in zip(read, amounts, strict=True))
         peaks.append(f"{scaled.axis}={point.size}: {', '.join(texts)}")
-    reason = (
-        f"interrupted at {scaled.axis}={size}, after {len(scaled.points)} of {format_count(sizes, 'size')}, not judged"
-    )
+    done = f"{len(scaled.points)} of {format_count(sizes, 'size')}"
+    reason = f"interrupted at {scaled.axis}={size}, after {done}, not judged"
     if peaks:
         reason += f"; peaks so far: {'; '.join(peaks)}"
     return [Verdict(name, "inconclusive", reason=reason, explicit=True, tolerated=True) for name in names]
@@ -231,10 +229,7 @@ def _advise_more_time(effort: Effort, seconds: float) -> str:
 
 def conclude(result: Result, policy: Policy) -> Finding:
     """Judge a whole test by the verdicts on its resources; one stopped before its first verdict is ``inconclusive``."""
-    verdicts = result.verdicts
-    if not verdicts:
-        recording = result.recording
-        verdicts = (stopped_early(result.plan, recording.seconds, start_read=bool(recording.series)),)
+    verdicts = result.verdicts or (stopped_early(result.plan, result.recording),)
     out_of_time = _find_out_of_time(result, verdicts)
     verdicts = tuple(one for one in verdicts if one.resource not in out_of_time)
     culprit, third_party = result.culprit, ""

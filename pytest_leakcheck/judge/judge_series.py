@@ -355,10 +355,8 @@ def _check_settled(case: _Case) -> Verdict | None:
         return None
     note = _describe_shape(case) if case.level > 0 and case.resource.scarce else ""
     if case.budget.level is not None and case.level > case.budget.level:
-        slack = case.amount(case.resource.slack)
-        note = (
-            f"{case.amount(case.level)} above the start; up to {slack} over the level is attributed to the interpreter"
-        )
+        level, slack = case.amount(case.level), case.amount(case.resource.slack)
+        note = f"{level} above the start; up to {slack} over the level is attributed to the interpreter"
     return case.say("ok", note, floor=_compute_floor(case))
 
 

@@ -176,13 +176,10 @@ def _iter_owners(container: object) -> Iterator[tuple[frozenset[str], Any]]:
     for holder in gc.get_referrers(container):
         # The attributes of an object, and the global variables of a module, may be in a dict.
         for space in [holder] if type(holder) is not dict else gc.get_referrers(holder):
-            variables = (
-                vars(space)
-                if type(space) is ModuleType
-                else (inspection.instance_dict(space) or dict(inspection.slots(space)))
-            )
+            is_module = type(space) is ModuleType
+            variables = vars(space) if is_module else inspection.instance_dict(space) or dict(inspection.slots(space))
             if names := frozenset(name for name, value in variables.items() if value is container):
-                yield names, space if type(space) is ModuleType else type(space)
+                yield names, space if is_module else type(space)
 
 
 def _iter_code(owner: Any) -> Iterator[CodeType]:

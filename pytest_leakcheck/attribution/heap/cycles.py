@@ -120,9 +120,8 @@ def _search(start: Sequence[int], edges: Mapping[int, Sequence[int]]) -> dict[in
 
 def _name(cycle: Sequence[int], known: Mapping[int, Any]) -> tuple[str, ...]:
     """Name the objects of a cycle, without generic ones unless there are only functions."""
-    pairs = [
-        (known[number], known[following]) for number, following in zip(cycle, (*cycle[1:], *cycle[:1]), strict=True)
-    ]
+    objects = [known[number] for number in cycle]
+    pairs = list(zip(objects, (*objects[1:], *objects[:1]), strict=True))
     names = [_name_one(one, following) for one, following in pairs if type(one) not in _GENERIC_TYPES]
     names = names or [f"function {one.__qualname__}" for one, _following in pairs if type(one) is FunctionType]
     first = names.index(min(names)) if names else 0
@@ -132,8 +131,6 @@ def _name(cycle: Sequence[int], known: Mapping[int, Any]) -> tuple[str, ...]:
 def _name_one(one: Any, following: Any) -> str:
     if type(one) is not FrameType:
         return type(one).__name__
-    values = [following]
-    if type(following) is CellType:
-        values = gc.get_referents(following)
+    values = gc.get_referents(following) if type(following) is CellType else [following]
     name = next((name for name, value in one.f_locals.items() if any(value is target for target in values)), "")
     return f"frame of {one.f_code.co_qualname}()" + (f" local {name!r}" if name else "")

@@ -489,11 +489,8 @@ class LineTracer(_Tracer):
         if LEAST_OF_GROWTH * total <= self._kept[at] <= MOST_OF_GROWTH * total:
             others = [*self._kept[:at], *self._kept[at + 1 :]]
             return 0 if is_by_chance(self._kept[at], others, total) else self._first + at
-        alone, all_moves = self._kept[at], sum(map(abs, self._kept))
-        if (
-            _MIN_LONE_RATIO * total <= alone <= MOST_OF_GROWTH * total
-            and all_moves - alone <= _MAX_OTHERS_RATIO * alone
-        ):
+        alone, beside = self._kept[at], sum(map(abs, self._kept)) - self._kept[at]
+        if _MIN_LONE_RATIO * total <= alone <= MOST_OF_GROWTH * total and beside <= _MAX_OTHERS_RATIO * alone:
             # Only this line grows. malloc's own cache may hide a part of what small blocks take.
             return self._first + at
         most = max(range(len(self._kept)), key=self._kept.__getitem__)

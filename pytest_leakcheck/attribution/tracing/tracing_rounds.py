@@ -456,9 +456,8 @@ def find_most(records: Iterable[Any], wanted: float) -> Made | None:
     by_line: dict[tuple[str, int], list[tuple[int, Made]]] = defaultdict(list)
     for one in records:
         path = tuple(Site(file, line, function) for function, file, line in reversed(one.stack_trace()))
-        names = takewhile(
-            lambda name: not name.startswith(_INTERPRETER_PREFIXES), (f[0] for f in one.native_stack_trace())
-        )
+        outwards = (function for function, *_ in one.native_stack_trace())
+        names = takewhile(lambda name: not name.startswith(_INTERPRETER_PREFIXES), outwards)
         functions = dict.fromkeys(name for name in names if not name.startswith("<"))
         if line := line_of(path):
             by_line[line].append((one.size, Made(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])))
