@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leakcheck_incidents.rollout_executor import fixed
-from leakcheck_incidents.rollout_executor.executor import BackgroundError, WorkflowExecutor
+from leakcheck_incidents.rollout_executor.executor import BackgroundError, RolloutExecutor
 from leakcheck_incidents.rollout_executor.rollouts import PATIENCE, Endless, until
-from leakcheck_incidents.rollout_executor.staleness import Limits, RolloutStats, StalenessManager, free_places
+from leakcheck_incidents.rollout_executor.staleness import RolloutConfig, RolloutStats, StalenessManager, free_places
 
 HUGE = 1 << 40
 
@@ -36,12 +36,12 @@ def nothing_is_left() -> Iterator[None]:
     assert running() == before
 
 
-def executor_of(limits: Limits, version: Callable[[], int] = lambda: 0) -> WorkflowExecutor[int]:
+def executor_of(config: RolloutConfig) -> RolloutExecutor[Any]:
     """One that has begun, in a world of one."""
-    return fixed.create_workflow_executor(limits, version, train_data_parallel_size=1)
+    return fixed.InferenceEngine(config).initialize(1)
 
 
-def stats_of(executor: WorkflowExecutor[Any]) -> RolloutStats:
+def stats_of(executor: RolloutExecutor[Any]) -> RolloutStats:
     assert executor.manager is not None
     return executor.manager.stats
 
@@ -63,7 +63,7 @@ def raising(error: BaseException) -> Callable[[], Any]:
 
 
 def test_what_gives_nothing_or_is_cancelled_is_rejected_and_makes_room() -> None:
-    with executor_of(Limits(1, 1)) as executor:
+    with executor_of(RolloutConfig(1, 1)) as executor:
         for workflow in (giving(None), raising(asyncio.CancelledError()), giving(3)):
             executor.submit(workflow)
         assert executor.wait(1, PATIENCE) == [3]
@@ -72,10 +72,12 @@ def test_what_gives_nothing_or_is_cancelled_is_rejected_and_makes_room() -> None
             executor.wait(1, timeout=0.01)
 
 
-@pytest.mark.parametrize(("limits", "most"), [(Limits(3, HUGE), 3), (Limits(HUGE, 4), 4), (Limits(5, 2, 1), 4)])
-def test_each_cap_holds_it(limits: Limits, most: int) -> None:
+@pytest.mark.parametrize(
+    ("config", "most"), [(RolloutConfig(3, HUGE), 3), (RolloutConfig(HUGE, 4), 4), (RolloutConfig(5, 2, 1), 4)]
+)
+def test_each_cap_holds_it(config: RolloutConfig, most: int) -> None:
     endless = Endless()
-    with executor_of(limits) as executor:
+    with executor_of(config) as executor:
         for _ in range(20):
             executor.submit(endless)
         executor.wait_saturated(PATIENCE)
@@ -86,7 +88,7 @@ def test_each_cap_holds_it(limits: Limits, most: int) -> None:
 
 @pytest.mark.parametrize("error", [LookupError("in a workflow"), SystemExit(3)])
 def test_an_error_is_raised_on_the_callers_thread(error: BaseException) -> None:
-    with executor_of(Limits(3, HUGE)) as executor:
+    with executor_of(RolloutConfig(3, HUGE)) as executor:
         executor.submit(Endless())
         executor.submit(raising(error))
         for call in (lambda: executor.wait(1, PATIENCE), lambda: executor.submit(giving(1))):
@@ -96,7 +98,7 @@ def test_an_error_is_raised_on_the_callers_thread(error: BaseException) -> None:
 
 
 def test_an_error_that_nobody_has_heard_of_is_raised_at_the_end_once() -> None:
-    executor = executor_of(Limits(1, 1))
+    executor = executor_of(RolloutConfig(1, 1))
     executor.submit(raising(LookupError("unheard")))
     until(lambda: stats_of(executor).rejected == 1)
     with pytest.raises(BackgroundError, match="LookupError: unheard"):
@@ -116,7 +118,7 @@ def test_nothing_that_ended_is_kept_alive() -> None:
         async def __call__(self) -> Data:
             return Data()
 
-    with fixed.create_workflow_executor(Limits(1, HUGE), lambda: 0) as executor:
+    with executor_of(RolloutConfig(1, HUGE)) as executor:
         workflow = Workflow()
         executor.submit(workflow)
         data = executor.wait(1, PATIENCE)
@@ -126,40 +128,56 @@ def test_nothing_that_ended_is_kept_alive() -> None:
 
 
 def test_the_factory_registers_modifiers_with_either_manager() -> None:
-    mine = StalenessManager(Limits(64, 64).share(4), lambda: 0)
-    for shared in (None, mine):
-        executor = fixed.create_workflow_executor(
-            Limits(64, 64),
-            lambda: 0,
-            modifiers=[lambda places, _stats, _version: places - 6],
-            train_data_parallel_size=4,
-            manager=shared,
-        )
-        executor.shutdown()
-        assert executor.manager is not None
-        assert executor.manager.capacity == 10
+    config = RolloutConfig(64, 64)
+    engine = fixed.InferenceEngine(config, [lambda places, _stats, _version: places - 6])
+    for manager in (None, StalenessManager(config.share(4), engine.get_version)):
+        with fixed.create_workflow_executor(engine, config, manager, 4) as executor:
+            assert executor.manager is not None
+            assert executor.manager.capacity == 10
+
+
+@pytest.mark.parametrize("given", [None, StalenessManager(RolloutConfig(1), lambda: 0)], ids=["none", "a manager"])
+def test_one_that_is_not_initialized_says_so_and_does_not_wait_for_ever(given: StalenessManager | None) -> None:
+    executor: RolloutExecutor[int] = RolloutExecutor(RolloutConfig(1), lambda: 0, given)
+    calls: list[Callable[[], object]] = [
+        lambda: executor.submit(giving(1)),
+        lambda: executor.wait(1),
+        executor.wait_saturated,
+    ]
+    for call in calls:
+        with pytest.raises(RuntimeError, match=r"not initialized: .* before initialize\(\) is called"):
+            call()
+    executor.shutdown()
+
+
+def test_the_concurrency_limit_falls_back_to_the_batch_size_before_both_are_divided() -> None:
+    for unset in (None, 0):
+        config = RolloutConfig(unset, 64)
+        assert config.concurrent == 64
+        assert config.share(4) == RolloutConfig(16, 16)
+    assert RolloutConfig().concurrent == 1
 
 
 @pytest.mark.parametrize(
-    ("limits", "stats", "version", "places"),
+    ("config", "stats", "version", "places"),
     [
-        (Limits(64, HUGE), RolloutStats(running=60, accepted=1000), 0, 4),
-        (Limits(64, HUGE), RolloutStats(running=70), 0, -6),
-        (Limits(0, HUGE), RolloutStats(), 0, 1),
-        (Limits(HUGE, 64, 1), RolloutStats(), 3, 320),
-        (Limits(HUGE, 64, 0), RolloutStats(running=10, accepted=50, rejected=500), 0, 4),
-        (Limits(HUGE, 64, 0), RolloutStats(accepted=65), 0, -1),
+        (RolloutConfig(64, HUGE), RolloutStats(running=60, accepted=1000), 0, 4),
+        (RolloutConfig(64, HUGE), RolloutStats(running=70), 0, -6),
+        (RolloutConfig(0, 0), RolloutStats(), 0, 1),
+        (RolloutConfig(HUGE, 64, 1), RolloutStats(), 3, 320),
+        (RolloutConfig(HUGE, 64, 0), RolloutStats(running=10, accepted=50, rejected=500), 0, 4),
+        (RolloutConfig(HUGE, 64, 0), RolloutStats(accepted=65), 0, -1),
     ],
 )
-def test_each_cap_alone(limits: Limits, stats: RolloutStats, version: int, places: int) -> None:
-    assert free_places(limits, stats, version) == places
+def test_each_cap_alone(config: RolloutConfig, stats: RolloutStats, version: int, places: int) -> None:
+    assert free_places(config, stats, version) == places
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.integers(1, 200))
 def test_shares_add_up_to_the_whole_or_lose_less_than_a_rank_each(concurrent: int, batch: int, world: int) -> None:
-    share = Limits(concurrent, batch, 2).share(world)
-    assert share.staleness == 2
-    for whole, part in ((concurrent, share.concurrent), (batch, share.batch)):
+    share = RolloutConfig(concurrent, batch, 2).share(world)
+    assert share.max_head_offpolicyness == 2
+    for whole, part in ((concurrent, share.concurrent), (batch, share.consumer_batch_size)):
         assert part >= 1
         assert whole - (world - 1) <= part * world <= max(whole, world)
 
@@ -171,7 +189,7 @@ def test_modifiers_are_asked_in_turn_and_told_of_all() -> None:
         seen.append((places, stats, version))
         return places // 2
 
-    manager = StalenessManager(Limits(10, HUGE), lambda: 7)
+    manager = StalenessManager(RolloutConfig(10, HUGE), lambda: 7)
     manager.register(halve)
     manager.register(lambda places, _stats, _version: places - 2)
     manager.enqueue()
@@ -187,7 +205,7 @@ def test_threads_take_no_place_twice() -> None:
         never.wait(0.0005)
         return places
 
-    manager = StalenessManager(Limits(5, HUGE), lambda: 0)
+    manager = StalenessManager(RolloutConfig(5, HUGE), lambda: 0)
     manager.register(modifier)
     for _ in range(16):
         manager.enqueue()
