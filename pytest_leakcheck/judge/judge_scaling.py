@@ -17,6 +17,7 @@ from typing import Final
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.scaling_marker import (
     FEWEST_SIZES,
+    Aim,
     Bound,
     FormulaBound,
     OrderBound,
@@ -27,7 +28,7 @@ from pytest_leakcheck.config.scaling_marker import (
 from pytest_leakcheck.judge.complexity_law import BORDER, CONSTANT, fit_law, standstill, trend
 from pytest_leakcheck.judge.conclude_finding import unavailable
 from pytest_leakcheck.model.finding import Outcome, Verdict
-from pytest_leakcheck.model.recording import Law, Point
+from pytest_leakcheck.model.recording import Law, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import Kind, find_resource
 from pytest_leakcheck.model.units import Unit, format_amount, format_change
 
@@ -45,6 +46,8 @@ _MIN_SIZES_FOR_LAW: Final = 5
 _MIN_TREND: Final = 0.4
 # An interval is shown if it is wider than this share of the slope, so that its ends differ in two digits.
 _MIN_SHOWN_INTERVAL: Final = 0.04
+# Peaks of ranks that differ by at most this share count as equal.
+_SAME_PEAK: Final = 0.1
 
 
 def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
@@ -224,6 +227,19 @@ def _judge_formula(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
         reason = f"{doubtful}; that is within the noise of {case.amount(case.noise)}"
         return case.say("inconclusive", reason, "allow more headroom than that")
     return case.say("ok", "")
+
+
+def advise_ranks(verdict: Verdict, aim: Aim, scaled: Scaled) -> Verdict:
+    """Add advice if the sum over the ranks is too high because each takes as much as the only rank of a world of 1."""
+    alone, world = scaled.points[0], scaled.points[-1]
+    # Ranks that are threads share the counters of their process, except gauges.
+    each = [peak for recording in world.recordings for peak in peaks_of(recording, aim.resource)]
+    one = alone.peak(aim.resource, "total") if alone.size == 1 else 0
+    over = verdict.outcome == "over_budget" and aim.figure == "total" and one > 0 and len(each) == world.size
+    if not over or any(abs(peak - one) > _SAME_PEAK * one for peak in each):
+        return verdict
+    advice = f"each rank takes as much as one alone: divide what is meant for all ranks by {scaled.axis}"
+    return replace(verdict, advice=advice)
 
 
 def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:

@@ -76,6 +76,7 @@ def test_a_cap_per_rank_that_was_meant_for_all_is_red(project: Project, engine: 
     assert found["verdict"] == "over_budget"
     assert "in_flight at world_size 2: 128, at most 64 allowed" in ran.text
     assert re.search(r"^ +4 +256 +█{24}  64 \+ 64 \+ 64 \+ 64$", ran.text, re.MULTILINE)
+    assert "each rank takes as much as one alone: divide what is meant for all ranks by world_size" in ran.one_line
     peaks = [point["peak"] for point in ran.finding("test_rollouts", "rss")["points"]]
     assert 3.9 < peaks[2] / peaks[0] < 4.1
     # The sum and, where each has its own, the highest: that is as it was.

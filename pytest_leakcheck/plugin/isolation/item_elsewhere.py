@@ -29,7 +29,7 @@ from pytest_leakcheck.judge.conclude_finding import (
     sizes_interrupted,
     unavailable,
 )
-from pytest_leakcheck.judge.judge_scaling import judge_peak, judge_points
+from pytest_leakcheck.judge.judge_scaling import advise_ranks, judge_peak, judge_points
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import RED, Finding, Verdict
@@ -325,7 +325,10 @@ def _judge_aim(scaled: Scaled, aim: Aim) -> Verdict:
     peaks = scaled.peaks(aim.resource, aim.figure)
     lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)
     kind = scaled.points[0].kind(aim.resource)
-    return judge_points(aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact, kind=kind)
+    verdict = judge_points(
+        aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact, kind=kind
+    )
+    return advise_ranks(verdict, aim, scaled)
 
 
 def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:

@@ -217,6 +217,7 @@ def test_the_manager_of_the_engine_is_red_and_the_fix_green_with_ranks_as_thread
     ran = judge(project)
     assert ran.finding("test_rollouts", "gauge:in_flight")["verdict"] == "over_budget", ran.text
     assert points(ran) == [64, 128, 256]
+    assert "each rank takes as much as one alone: divide what is meant for all ranks by world_size" in ran.one_line
     fixed = judge(project, *FIX)
     assert fixed.status == 0, fixed.text
     assert points(fixed) == [64, 64, 64]

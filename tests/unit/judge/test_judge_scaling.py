@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.scaling_marker import check_axis, parse_bound
-from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, judge_points
+from pytest_leakcheck.config.scaling_marker import Aim, check_axis, parse_bound
+from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, advise_ranks, judge_points
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.finding import Verdict
+from pytest_leakcheck.model.recording import Figure, Point, Recording, Scaled
 from pytest_leakcheck.model.resources import find_resource
 
 KIB, MIB = 2**10, 2**20
@@ -263,3 +264,37 @@ def test_a_constant_on_top_changes_no_verdict_on_growth(peaks: list[int], consta
     sizes = tuple(2**step for step in range(len(peaks)))
     plain = judged("fd", bound, peaks, sizes)
     assert judged("fd", bound, [peak + constant for peak in peaks], sizes).outcome == plain.outcome
+
+
+def advice(worlds: dict[int, list[int]], bound: str = "<= 64", figure: Figure = "total") -> str:
+    """On the peaks of each rank, by size of the world."""
+    points = [
+        Point(size, tuple(Recording("test_it", (), peaks={"fd": peak}) for peak in ranks))
+        for size, ranks in worlds.items()
+    ]
+    scaled = Scaled("world_size", "process", tuple(points))
+    verdict = judged("fd", bound, [sum(ranks) for ranks in worlds.values()], tuple(worlds), "world_size")
+    return advise_ranks(verdict, Aim("fd", figure, parse_bound(bound, "world_size", "count")), scaled).advice
+
+
+def test_ranks_that_take_as_much_as_one_alone_are_to_divide_it() -> None:
+    divide = "each rank takes as much as one alone: divide what is meant for all ranks by world_size"
+    assert advice({1: [64], 2: [64] * 2, 4: [60, 64, 64, 66]}) == divide
+
+
+@pytest.mark.parametrize(
+    ("worlds", "bound", "figure"),
+    [
+        ({1: [64], 2: [64] * 2, 4: [64] * 4}, "<= 256", "total"),
+        ({1: [64], 2: [64] * 2, 4: [64] * 4}, "<= 60", "per_rank"),
+        ({1: [64], 2: [64] * 2, 4: [64, 64, 64, 16]}, "<= 64", "total"),
+        ({1: [64], 2: [128] * 2, 4: [256] * 4}, "<= 64", "total"),
+        ({1: [0], 2: [64] * 2, 4: [64] * 4}, "<= 64", "total"),
+        ({2: [64] * 2, 4: [64] * 4, 8: [64] * 8}, "<= 64", "total"),
+        # Threads: one figure for all.
+        ({1: [64], 2: [128], 4: [256]}, "<= 64", "total"),
+    ],
+    ids=["allowed", "not a sum", "one has less", "they have more", "one has none", "no world of 1", "threads"],
+)
+def test_other_ranks_get_no_such_advice(worlds: dict[int, list[int]], bound: str, figure: Figure) -> None:
+    assert advice(worlds, bound, figure) == ""
