@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import leakcheck_incidents
 import pytest_leakcheck
+from projects import ROOT
 from pytest_leakcheck.config.settings import OPTIONS
 from pytest_leakcheck.model import CANNOT, INTERRUPTED, WRONG_USE
 from pytest_leakcheck.plugin import MARKERS
@@ -118,3 +120,11 @@ def test_all_errors_of_wrong_use_share_a_base_and_a_leak_is_none_of_them() -> No
 def test_a_promised_module_has_its_names(module: str, name: str) -> None:
     tree = ast.parse(Path(find_spec(module).origin).read_text(encoding="utf-8"))  # type: ignore[union-attr, arg-type]
     assert name in {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+
+
+@pytest.mark.parametrize(("name", "module"), leakcheck_incidents._MODULES.items())
+def test_an_exported_part_of_an_incident_exists_and_is_documented(name: str, module: str) -> None:
+    spec = find_spec(f"leakcheck_incidents.{module}")
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))  # type: ignore[union-attr, arg-type]
+    assert name in {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    assert f"`{name}`" in (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
