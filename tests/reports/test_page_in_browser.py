@@ -25,7 +25,7 @@ frame.addEventListener("load", () => {
   document.getElementById("told").textContent = JSON.stringify({
     width: root.clientWidth, needed: root.scrollWidth, scripts: inside.scripts.length, images: inside.images.length,
     ground: colour("body", "backgroundColor"), ink: colour("h1", "color"),
-    text: colour("figure svg text", "fill"), letters: colour("figure svg text", "fontSize"),
+    text: colour("figure svg text.y", "fill"), letters: colour("figure svg text", "fontSize"),
     scale: inside.querySelector("figure svg").getBoundingClientRect().width
       / inside.querySelector("figure svg").viewBox.baseVal.width,
     curve: colour("figure svg path.curve.bad", "stroke"),
