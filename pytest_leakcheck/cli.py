@@ -118,4 +118,4 @@ def _read_page(path: Path, *, source: bool) -> Page:
     report = read(path)
     if report.notice:
         print(f"pytest-leakcheck report: {path}: {report.notice}", file=sys.stderr)
-    return page_of_report(report, path.name, source=source)
+    return page_of_report(report, f"Leaks in {path.name}", source=source)

@@ -327,23 +327,30 @@ def _format_span(finding: Finding, resource: str) -> str:
     return f" from {format_count(series.iterations, 'iteration')}"
 
 
-def consequence(finding: Finding) -> str:
-    """State after how many iterations the process reaches its limit; empty if no limit applies or it is far away."""
+def limit_ahead(finding: Finding) -> tuple[float, int] | None:
+    """Return after how many iterations, with warm-up, the process reaches its limit, and the limit; None if far away."""
     verdict = finding.verdict
     limit = finding.recording.limits.get(verdict.resource)
     series = finding.recording.find(verdict.resource)
     if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
-        return ""
+        return None
     children = finding.recording.find(CHILDREN)
     of_tree = verdict.traits.of_tree or (verdict.resource == RESIDENT and verdict.explicit)
     if of_tree and children is not None and any(children.readings):
         # The counter covers the whole process tree, but the limit applies to each process separately.
-        return ""
-    resource = verdict.traits
-    # The number of iterations includes the warm-up. What the warm-up retained is part of the first reading.
+        return None
+    # What the warm-up retained is part of the first reading.
     at = finding.recording.warmup + max(0.0, (limit - series.readings[0]) / verdict.slope)
-    if at > _MAX_ITERATIONS_TO_LIMIT:
+    return (at, limit) if at <= _MAX_ITERATIONS_TO_LIMIT else None
+
+
+def consequence(finding: Finding) -> str:
+    """State after how many iterations the process reaches its limit; empty if no limit applies or it is far away."""
+    ahead = limit_ahead(finding)
+    if ahead is None:
         return ""
+    (at, limit), verdict = ahead, finding.verdict
+    resource = verdict.traits
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
     when = f"this process reaches its limit of {shown}{resource.limit} after ≈ {at:,.0f} iterations"
     return with_kind(f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when, verdict.kind)

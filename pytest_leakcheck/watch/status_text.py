@@ -11,7 +11,7 @@ from typing import Final
 
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.report.glyphs import printable
-from pytest_leakcheck.report.html.page import Card, Chart, Curve, Page, Part, Section, Tone
+from pytest_leakcheck.report.html.page import Card, Chart, Curve, Limit, Page, Part, Section, Tone
 from pytest_leakcheck.watch.forecast import Outlook, outlooks
 from pytest_leakcheck.watch.history import History, Track, read_histories
 
@@ -110,7 +110,9 @@ def page_of_ledger(path: Path) -> Page:
     histories = read_histories(path)
     summary = "Watched from outside. Growth is that of the later half of each watch, with a 95 % interval."
     section = Section(cards=tuple(map(_build_card, histories)))
-    return Page(path.name, summary=(summary,), sections=(section,), partial=not all(one.ended for one in histories))
+    commands = ", ".join(dict.fromkeys(one.start.command for one in histories))
+    partial = not all(one.ended for one in histories)
+    return Page(commands, summary=(summary,), facts=(("file", path.name),), sections=(section,), partial=partial)
 
 
 def _build_card(history: History) -> Card:
@@ -126,7 +128,9 @@ def _build_card(history: History) -> Card:
         Part("New descriptors", tuple(("new", text) for text in _new_lines(history))),
         Part("Notes", tuple(("note", text) for text in (*history.notes, *no_end))),
     )
-    charts = [_build_chart(name, history.tracks[name], one) for name, one in totals.items()]
+    # What does not grow is in the rows.
+    drawn = {name: one for name, one in totals.items() if one.state != "flat"} or totals
+    charts = [_build_chart(name, history.tracks[name], one) for name, one in drawn.items()]
     return Card(
         _title(history),
         tone,
@@ -142,9 +146,12 @@ def _build_card(history: History) -> Card:
 def _build_chart(name: str, track: Track, one: Outlook) -> Chart:
     xs = [float(step) for step in track.steps] if one.axis == "step" else [at - track.at[0] for at in track.at]
     points = tuple((x, float(value)) for x, value in zip(xs, track.values, strict=True) if x >= 0)
-    line = None
+    line = limit = None
     if one.state == "grows" and one.slope is not None:
         begin = one.slope.level - one.slope.value * (one.slope.end - one.slope.start)
         line = (one.slope.start, begin), (one.slope.end, one.slope.level)
+        if _ends(one):
+            left, text = one.left[0], f"limit in ≈ {duration(one.left[0] * one.pace)}: {one.limit}"
+            limit = Limit(one.slope.end + left, one.slope.level + one.slope.value * left, text)
     curve = Curve("", points, _STATES[one.state][0], line)
-    return Chart(f"{name}: {one.resource.plural}", one.resource.unit, one.axis, (curve,), counter_text(one)[2])
+    return Chart(f"{name}: {one.resource.plural}", one.resource.unit, one.axis, (curve,), counter_text(one)[2], limit)

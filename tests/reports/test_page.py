@@ -4,7 +4,7 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 from html.parser import HTMLParser
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -17,6 +17,7 @@ from pytest_leakcheck.report.html.page import (
     Chart,
     Curve,
     Entry,
+    Limit,
     Page,
     Section,
     lay_out,
@@ -120,6 +121,23 @@ def test_labels_name_the_values_of_each_curve_and_the_ends_of_the_axes() -> None
     assert lay_out(heap).labels[0].text == "40.0 MiB → 40.0 MiB (+16.0 KiB)"
 
 
+def test_growth_goes_on_to_the_limit() -> None:
+    def drawn(x: float, y: float) -> tuple[list[float], list[str], bool]:
+        curve = Curve("", ((0.0, 0.0), (10.0, 10.0)), "bad")
+        picture = lay_out(Chart("fd", "count", "iteration", (curve,), limit=Limit(x, y, "limit 1,024")))
+        assert "limit 1,024" in [label.text for label in picture.labels if label.kind == "limit"]
+        ticks = [label.text for label in picture.labels if label.kind == "y"]
+        return [float(one) for one in re.findall(r"[\d.]+", picture.limit)], ticks, "l3 -6" in picture.axes
+
+    # To scale: half of the way.
+    (x0, y0, x1, y1), ticks, broken = drawn(20.0, 20.0)
+    assert ((x1 - 64) / (x0 - 64), ticks, broken) == (2.0, ["0", "10", "20", "iteration", "10"], False)
+    assert y1 == pytest.approx(140 - 2 * (140 - y0))
+    # Far away, the axes are broken, and the readings stay as large.
+    (x0, y0, x1, y1), ticks, broken = drawn(1000.0, 1000.0)
+    assert (round((x0 - 64) / (x1 - 64), 3), ticks, broken) == (0.6, ["0", "10", "1000", "iteration", "10"], True)
+
+
 @pytest.mark.parametrize("level", [0.0, 7.0])
 def test_a_counter_that_stands_still_is_a_level(level: float) -> None:
     picture = lay_out(Chart("fd", "count", "iteration", (Curve("", ((0.0, level), (9.0, level))),)))
@@ -139,8 +157,10 @@ def test_long_series_stay_short() -> None:
 
 def test_labels_are_in_the_picture_and_do_not_overlap() -> None:
     low, high = Curve("name " * 50, ((0.0, 1.0), (123456.7, 2.0**40 - 1))), Curve("flat", ((0.0, 1.0), (9.0, 1.0)))
-    for curves in ((low, high), (high,), (low,)):
-        labels = lay_out(Chart("heap", "bytes", "axis " * 50, curves)).labels
+    # Beyond the readings and among them, near and far.
+    limits = [None, *(Limit(x, y, "limit " * 50) for x in (9.0, 2e5, 1e9) for y in (2.0**39, 2.0**41, 2.0**50))]
+    for curves, limit in product(((low, high), (high,), (low,)), limits):
+        labels = lay_out(Chart("heap", "bytes", "axis " * 50, curves, limit=limit)).labels
         widths = [6.2 * len(one.text) for one in labels]
         lefts = [one.x - {"y": 1, "x": 0.5}.get(one.kind, 0) * wide for one, wide in zip(labels, widths, strict=True)]
         boxes = [(left, left + wide, one.y) for one, left, wide in zip(labels, lefts, widths, strict=True)]
@@ -167,10 +187,11 @@ def test_a_page_of_500_tests_is_small() -> None:
     assert len(text) < 1_000_000
 
 
-def test_the_first_cards_are_open_and_the_others_show_their_headings() -> None:
-    text = render(Page("Many", sections=(Section(cards=(Card("one"),) * 7),)))
-    opened = [" open>" in tag for tag in re.findall(r"<details class=\"card[^>]*>", text)]
-    assert opened == [True] * 5 + [False] * 2
+@pytest.mark.parametrize(("cards", "opened"), [(5, 5), (6, 1)])
+def test_of_many_cards_only_the_first_is_open(cards: int, opened: int) -> None:
+    text = render(Page("Many", sections=(Section(cards=(Card("one"),) * cards),)))
+    shown = [" open>" in tag for tag in re.findall(r"<details class=\"card[^>]*>", text)]
+    assert shown == [True] * opened + [False] * (cards - opened)
 
 
 def test_one_file_is_written(tmp_path: Path) -> None:

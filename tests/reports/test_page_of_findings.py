@@ -70,28 +70,31 @@ def test_a_leak_and_its_fix(leaky: Path, project: Project) -> None:
         "leak",
     )
     assert re.fullmatch(
-        r"\+1.0/iter since iteration 1 of 17 \(after 3 of warm-up\); this process reaches its limit of [\d,]+ descriptors .ulimit -n. after ≈ .*",
+        r"descriptors \+1.0/iter since iteration 1 of 17 \(after 3 of warm-up\); this process reaches its limit of [\d,]+ descriptors .ulimit -n. after ≈ .*",
         card.lead,
     )
-    assert card.command == 'pytest --leakcheck "test_it.py::test_it"'
-    grows, made, holds = card.parts
-    assert grows.rows[0] == ("leak", "+1.0/iter sustained over 17 iterations")
+    made, holds, to_do, counted = card.parts
+    assert to_do.command == 'pytest --leakcheck "test_it.py::test_it"'
+    assert counted.rows[0] == ("leak", "+1.0/iter sustained over 17 iterations")
     assert "test_it.py:4 in leak()\n" in made.rows[0][1]
     assert [number for number, _text, marked in made.source if marked] == [4]
     assert [note for text, note in holds.path if "KEPT" in text] == ["grows by 1.0/iter"]
     (chart,) = card.charts
     (curve,) = chart.curves
     assert [y - curve.points[0][1] for _x, y in curve.points] == list(range(18))
-    assert curve.line is not None
-    (x0, y0), (x1, y1) = curve.line
-    assert (y1 - y0) / (x1 - x0) == 1.0
+    assert chart.limit is not None
+    assert (chart.limit.y - curve.points[0][1]) / chart.limit.x == 1.0
+    reached = f"after ≈ {chart.limit.x + 3:,.0f}"
+    assert f"{reached} iterations" in card.lead
+    assert chart.limit.text == f"limit {chart.limit.y:,} (ulimit -n), reached {reached}"
 
     page = page_of_report(measured(project, FIXED), "findings.json")
     assert (page.cards, page.counts) == ((), (("1 green test", "good"),))
     (section,) = page.sections
     (green,) = section.entries
     assert (section.folded, green.name, green.tone) == (True, "test_it.py::test_it", "good")
-    assert green.text.startswith("would have caught fd 1 in ")
+    assert green.text.startswith("fd 1 in ")
+    assert section.intro == "The smallest leak that each would have caught:"
 
 
 def test_the_page_is_written_in_the_run_and_holds_what_the_terminal_shows(project: Project) -> None:
@@ -186,7 +189,7 @@ def test_a_counter_that_the_project_has_added_is_drawn_where_the_project_is_unkn
         assert (done.returncode, done.stderr) == (0, "")
         text = (out / "findings.html").read_text(encoding="utf-8")
         assert ("connection: connections" in text) == ("sustained over 17 iterations" in text) == (tone == "bad")
-        assert ("would have caught connection 1 in " in text) == (tone == "good")
+        assert ("<span>connection 1 in " in text) == (tone == "good")
 
 
 def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:

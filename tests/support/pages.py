@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.report.html.page import Card, Chart, Curve, Entry, Page, Part, Section
+from pytest_leakcheck.report.html.page import Card, Chart, Curve, Entry, Limit, Page, Part, Section
 
 NASTY: Final = "<script>alert('x')</script> & \"quoted\" $x_1^{$ \\ \x00 é 漢 <img src=http://127.0.0.1:9/x>"
 BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -37,18 +37,21 @@ def full_page() -> Page:
     memory = tuple((float(x), 5e8 + 1.2e7 * x) for x in range(200))
     leaky = Curve("leaky", rising, "bad", ((8.0, 104.0), (17.0, 185.0)))
     shared = Chart(f"fd: {NASTY}", "count", NASTY, (leaky, Curve(NASTY, level, "good")), NASTY)
-    own = Chart("heap: bytes in use", "bytes", "second", (Curve("", memory, "unsure"),), "It grows.")
+    limit = Limit(9e4, 8e9, f"limit {NASTY}")
+    own = Chart("heap: bytes in use", "bytes", "second", (Curve("", memory, "unsure"),), "It grows.", limit)
     part = Part(
         NASTY,
         ((NASTY, NASTY), ("opened", f"{'a' * 300}\n  {'long ' * 60}")),
         ((9, NASTY, False), (10, NASTY, True)),
         ((NASTY, ""), (NASTY, NASTY)),
+        command=NASTY,
     )
+    second, third = (Part("What to do", command=f"pytest {name}") for name in ("'b'", '"c"'))
     tests = (Entry(NASTY, NASTY, "bad"), Entry("test_two"))
     cards = (
-        Card(f"fd leaks {NASTY}", "bad", NASTY, (NASTY,), NASTY, (part,), (shared,), NASTY, tests, "cause-1", "thread"),
-        Card("heap grows", "unsure", "leak", charts=(own,), command="pytest 'b'", anchor="cause-2", resource="heap"),
-        Card("a file", "bad", "leak", command='pytest "c"', tests=(*tests, *tests), resource="fd"),
+        Card(f"fd leaks {NASTY}", "bad", NASTY, (NASTY,), NASTY, (part,), (shared,), tests, "cause-1", "thread"),
+        Card("heap grows", "unsure", "leak", parts=(second,), charts=(own,), anchor="cause-2", resource="heap"),
+        Card("a file", "bad", "leak", parts=(third,), tests=(*tests, *tests), resource="fd"),
     )
     sections = (
         Section("Causes", NASTY, cards),

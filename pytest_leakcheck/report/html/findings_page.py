@@ -7,20 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from math import inf
 from pathlib import Path, PurePath
 from typing import Final
 
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Causes, Colour, Finding, Verdict, key_of_cause
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, with_rows_of
-from pytest_leakcheck.model.units import format_count, format_rate
-from pytest_leakcheck.report.finding_text import consequence, floor_text, green_lines, groups_of, headline, per
+from pytest_leakcheck.model.units import format_amount, format_count, format_rate
+from pytest_leakcheck.report.finding_text import consequence, green_lines, groups_of, headline, limit_ahead
 from pytest_leakcheck.report.glyphs import Row, in_quotes
-from pytest_leakcheck.report.html.page import XY, Card, Cell, Chart, Curve, Entry, Page, Part, Section, Tone
+from pytest_leakcheck.report.html.page import XY, Card, Cell, Chart, Curve, Entry, Limit, Page, Part, Section, Tone
 from pytest_leakcheck.report.json_file import Report, Session
 from pytest_leakcheck.report.summary import Tally
 
-# Cards with charts: a browser takes a millisecond for each. The others have their readings in the text.
+# Cards with a chart: a browser takes a millisecond for each. The others have their readings in the text.
 _MAX_CHARTED: Final = 200
 # A longer table is folded.
 _MAX_ROWS: Final = 20
@@ -33,8 +34,6 @@ _TEXT_WIDTH: Final = 160
 # Lines of source before and after the marked one, and their width.
 _AROUND: Final = 3
 _MAX_CHARACTERS: Final = 160
-# Charts of one card: of the verdicts that are not green, the worst first.
-_MAX_CHARTS: Final = 3
 _MISSING_VERDICTS: Final = ("inconclusive", "unavailable")
 _PATH_NOTE: Final = "Sizes include the warm-up, and the iterations that searched for the cause."
 
@@ -48,11 +47,13 @@ def page_of_report(report: Report, title: str, *, source: bool = True) -> Page:
         headline_of_all = session.headline or (tally.headline(tally.seconds) if tally.worst else "")
         # A test may have several cards; the first is the worst.
         anchors = {entry.name: card.anchor for card in reversed(cards) for entry in card.tests}
-        green = (Entry(one.test, "; ".join(green_lines(one)), "good") for one in findings if one.colour == "green")
+        green = [one for one in findings if one.colour == "green"]
+        caught = ("; ".join(green_lines(one)).removeprefix("would have caught ") for one in green)
+        rows = tuple(Entry(one.test, text, "good") for one, text in zip(green, caught, strict=True))
         sections = (
             Section("Causes" if cards else "", cards=cards),
             _table_of([one for one in findings if one.colour != "green"], anchors),
-            Section("Green tests", entries=tuple(green), folded=True),
+            Section("Green tests", "The smallest leak that each would have caught:", entries=rows, folded=True),
         )
         return Page(
             title,
@@ -65,14 +66,18 @@ def page_of_report(report: Report, title: str, *, source: bool = True) -> Page:
 
 
 def _cards_of(findings: Sequence[Finding], session: Session) -> tuple[Card, ...]:
-    """Return a card for each cause: red ones first, then by outcome and by the number of tests."""
+    """Return a card for each cause: red ones first, then by outcome, by how soon it reaches a limit, and by its tests."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault(key_of_cause(finding), []).append(finding)
-    causes = sorted(
-        Causes(findings).list(),
-        key=lambda one: (one.colour != "red", not one.known, WORST_FIRST.index(one.outcome), -len(one.tests)),
-    )
+
+    def rank(one: Cause) -> tuple[bool, bool, int, float, int]:
+        # Not from the level at which the test begins, which is higher after the leaks of other tests.
+        ahead = limit_ahead(groups[one.finding, one.outcome][0])
+        steps, outcome = ahead[1] / one.fastest if ahead else inf, WORST_FIRST.index(one.outcome)
+        return one.colour != "red", not one.known, outcome, steps, -len(one.tests)
+
+    causes = sorted(Causes(findings).list(), key=rank)
     return tuple(
         card_of_cause(cause, groups[cause.finding, cause.outcome], session, f"cause-{at}", charts=at <= _MAX_CHARTED)
         for at, cause in enumerate(causes, start=1)
@@ -127,9 +132,8 @@ def card_of_cause(cause: Cause, findings: Sequence[Finding], session: Session, a
 
     Without `charts`, the readings are still in its text. `anchor` is the id of the card.
     """
-    first = findings[0]
-    shown = [one for one in first.verdicts if one.colour != "green"][: _MAX_CHARTS if charts else 0]
-    card = card_of_finding(first, session, filter(None, (chart_of_verdict(first, one) for one in shown)))
+    chart = chart_of_verdict(findings[0], findings[0].verdict) if charts else None
+    card = card_of_finding(findings[0], session, [chart] if chart is not None else [])
     count = cause.tests[0] if len(cause.tests) == 1 else f"{len(cause.tests):,} tests"
     return replace(
         card,
@@ -155,9 +159,8 @@ def card_of_finding(finding: Finding, session: Session, charts: Iterable[Chart] 
         badge=verdict.outcome.replace("_", " "),
         about=(line,) if green else (f"finding {fingerprint}", finding.test),
         lead="; ".join(filter(None, (since(finding), consequence(finding)))),
-        parts=tuple(part for part in _parts(finding, session) if part.rows or part.source or part.path),
+        parts=tuple(_parts(finding, session, command or rerun_command(finding, session))),
         charts=tuple(charts),
-        command=command or rerun_command(finding, session),
         resource=verdict.resource,
         attached=PurePath(finding.snapshot).name,
     )
@@ -182,7 +185,7 @@ def since(finding: Finding) -> str:
         return ""
     grows = format_rate(verdict.slope, verdict.traits.unit) if verdict.slope else "higher"
     warmup = f" (after {recording.warmup} of warm-up)" if recording.warmup else ""
-    return f"{grows} since iteration {begin:,} of {series.iterations:,}{warmup}"
+    return f"{verdict.traits.plural} {grows} since iteration {begin:,} of {series.iterations:,}{warmup}"
 
 
 def rerun_command(finding: Finding, session: Session) -> str:
@@ -195,7 +198,7 @@ def rerun_command(finding: Finding, session: Session) -> str:
     return " ".join(filter(None, (session.rerun, more_time, isolate, in_quotes(finding.test))))
 
 
-def _parts(finding: Finding, session: Session) -> Iterator[Part]:
+def _parts(finding: Finding, session: Session, command: str) -> Iterator[Part]:
     outcome = finding.verdict.outcome
     excerpt = _excerpt(finding.culprit) if finding.culprit is not None and session.source else ()
     # The excerpt contains the line itself.
@@ -211,15 +214,14 @@ def _parts(finding: Finding, session: Session) -> Iterator[Part]:
                 rows.append((label, text))
         return tuple(rows)
 
-    measured = outcome in ("ok", *_MISSING_VERDICTS)
-    yield Part("What was measured" if measured else "What grows", gather("verdict", "series", "settings"))
-    if outcome != "ok":
-        path = tuple(groups.get("path", ()))
-        # At a peak, the sizes are those of the run that reached it.
-        note = _PATH_NOTE if path and outcome == "leak" and not finding.verdict.peak else ""
-        yield Part("Where it is made", gather("origin"), excerpt)
-        yield Part("What holds it", gather("holder", "held"), path=path, note=note)
-        yield Part("What to do", gather("hint", "advice"))
+    path = tuple(groups.get("path", ()))
+    # At a peak, the sizes are those of the run that reached it.
+    note = _PATH_NOTE if path and outcome == "leak" and not finding.verdict.peak else ""
+    made = Part("Where it is made", gather("origin"), excerpt)
+    held = Part("What holds it", gather("holder", "held"), path=path, note=note)
+    to_do = Part("What to do", gather("hint", "advice"), command=command)
+    yield from (one for one in (made, held, to_do) if outcome != "ok" and (one.rows or one.path or one.command))
+    yield Part("What was measured", gather("verdict", "series", "settings"), command=command if outcome == "ok" else "")
 
 
 def _excerpt(culprit: Culprit) -> tuple[tuple[int, str, bool], ...]:
@@ -233,7 +235,10 @@ def _excerpt(culprit: Culprit) -> tuple[tuple[int, str, bool], ...]:
     lines = linecache.getlines(site.file)
     if not 1 <= site.line <= len(lines) or (text and lines[site.line - 1].strip() != text):
         return ()
-    shown = range(max(1, site.line - _AROUND), min(len(lines), site.line + _AROUND) + 1)
+    around = range(max(1, site.line - _AROUND), min(len(lines), site.line + _AROUND) + 1)
+    # Without the empty lines before and after.
+    filled = [at for at in around if lines[at - 1].strip()]
+    shown = range(filled[0], filled[-1] + 1)
     return tuple((at, lines[at - 1][:_MAX_CHARACTERS].rstrip(), at == site.line) for at in shown)
 
 
@@ -256,13 +261,20 @@ def chart_of_verdict(
     curve = curve_of(finding, verdict, name, released=released)
     if curve is None:
         return None
-    suffix = ", released by the garbage collector only" if released else ""
+    suffix = ", without garbage collection" if released else ""
+    limit = None
+    if verdict is finding.verdict and (ahead := limit_ahead(finding)):
+        (at, value), resource = ahead, verdict.traits
+        amount = f"{value:,}" if resource.unit == "count" else format_amount(value, resource.unit)
+        text = f"limit {amount}{resource.limit}, reached after ≈ {at:,.0f}"
+        limit = Limit(at - finding.recording.warmup, value, text)
     return Chart(
         f"{verdict.resource}: {title or verdict.traits.plural}{suffix}",
         verdict.traits.unit,
         "size" if finding.scaled is not None else "iteration",
         (curve, *filter(None, beside)),
-        _verdict_line(finding, verdict),
+        f"{verdict.resource} {verdict.outcome.replace('_', ' ')}: {verdict.reason}".removesuffix(": "),
+        limit,
     )
 
 
@@ -270,7 +282,7 @@ def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = 
     """Return the readings behind one verdict as a curve; None if there are fewer than two.
 
     For a test over an axis (an argument that takes growing sizes), it shows the peak at each size. With `released`, it
-    shows the total that the garbage collector has released up to each iteration.
+    shows what there would be if the garbage collector had released nothing.
     """
     tone, scaled = TONES[verdict.colour], finding.scaled
     if scaled is not None:
@@ -280,24 +292,12 @@ def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = 
     series = finding.recording.find(verdict.resource)
     if series is None or series.iterations < 1:
         return None
-    readings = accumulate(series.released, initial=0) if released else series.readings
+    readings = accumulate(series.released, initial=series.readings[0]) if released else series.readings
     points = tuple((float(at), float(value)) for at, value in enumerate(readings))
     line: tuple[XY, XY] | None = None
-    if verdict.slope and verdict.outcome in ("leak", "over_budget"):
+    # An exact counter that grows is its own line.
+    if verdict.slope and verdict.outcome in ("leak", "over_budget") and not verdict.traits.scarce:
         # Over the later half of the series, which is judged.
         (x0, _y0), (x1, y1) = points[len(points) // 2], points[-1]
         line = (x0, y1 - verdict.slope * (x1 - x0)), (x1, y1)
     return Curve(name, points, tone, line)
-
-
-def _verdict_line(finding: Finding, verdict: Verdict) -> str:
-    """Format one verdict as a line. For ``ok``, add the smallest growth that the run would have detected."""
-    rate = format_rate(verdict.slope, verdict.traits.unit)
-    line = f"{verdict.resource} {verdict.outcome.replace('_', ' ')}"
-    if verdict.reason:
-        line += f": {verdict.reason}"
-    if verdict.outcome == "ok" and verdict.floor:
-        line += f"; would have caught {floor_text(verdict, per(finding))}"
-    elif verdict.slope and rate not in verdict.reason and finding.scaled is None:
-        line += f" ({rate})"
-    return line

@@ -71,6 +71,6 @@
     button.addEventListener("click", () => copy(button));
   }
   addEventListener("hashchange", openTarget);
-  form.hidden = cards.length === 0;
+  form.hidden = cards.length < 2;
   openTarget();
 })();

@@ -21,7 +21,7 @@ XY: TypeAlias = tuple[float, float]
 Cell: TypeAlias = tuple[str, Tone]
 # Height of the title above a chart, in units of the view box.
 _TITLE_HEIGHT: Final = 16
-# Cards of a section that are open at first; the others show their headings.
+# If a section has more cards, only the first is open; the others show their headings.
 _MAX_OPENED: Final = 5
 # Size of a chart, in units of the view box (the coordinate system of the SVG). On a phone 360 pixels wide, a text of 10
 # units is about as large as the captions around the chart.
@@ -33,6 +33,10 @@ _BOTTOM: Final = HEIGHT - 20
 _LINE_HEIGHT: Final = 13
 # Letters that fit the width at a font size of 10 units.
 MAX_LETTERS: Final = 54
+# An axis on which the readings would take a smaller share than this, because the limit is far away, is broken after them.
+_MIN_SHARE: Final = 0.1
+# The share that they take then.
+_BROKEN_AT: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,14 @@ class Curve:
     line: tuple[XY, XY] | None = None
 
 
+class Limit(NamedTuple):
+    """The point of a chart at which the growth of its first curve reaches a limit, and a line about it."""
+
+    x: float
+    y: float
+    text: str
+
+
 @dataclass(frozen=True, slots=True)
 class Chart:
     """One picture: a counter over iterations, sizes, steps or time, with at least one curve of at least one point.
@@ -60,13 +72,15 @@ class Chart:
     axis: str
     curves: tuple[Curve, ...]
     words: str = ""
+    limit: Limit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """A part of a card: rows, lines of source with their numbers (the marked one is to be changed), and a path.
 
-    The path leads from a root to what is retained; its lines have notes such as how fast a container grows.
+    The path leads from a root to what is retained; its lines have notes such as how fast a container grows. The
+    `command` is one of the shell, and measures the test again.
     """
 
     title: str
@@ -74,6 +88,7 @@ class Part:
     source: tuple[tuple[int, str, bool], ...] = ()
     path: tuple[Row, ...] = ()
     note: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +108,6 @@ class Card:
         badge: The result in a word.
         about: Short facts for the line below the heading.
         lead: What grows, since when, and when it ends the run.
-        command: The shell command that measures it again.
         tests: The tests that reach the cause.
         anchor: Its id on the page; empty if nothing refers to it.
         resource: To sort by.
@@ -107,7 +121,6 @@ class Card:
     lead: str = ""
     parts: tuple[Part, ...] = ()
     charts: tuple[Chart, ...] = ()
-    command: str = ""
     tests: tuple[Entry, ...] = ()
     anchor: str = ""
     resource: str = ""
@@ -171,7 +184,7 @@ def render(page: Page) -> str:
         policy=policy,
         style=Markup(style),  # noqa: S704 - files of this package
         script=Markup(script),  # noqa: S704
-        opened=_MAX_OPENED,
+        most_opened=_MAX_OPENED,
         kind_of_line=_kind_of_line,
         lay_out=lay_out,
         width=WIDTH,
@@ -230,42 +243,73 @@ class Line(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A chart as SVG paths and labels, in a view box of `WIDTH` by `HEIGHT`."""
+    """A chart as SVG paths and labels, in a view box of `WIDTH` by `HEIGHT`; `limit` is empty if it has none."""
 
     axes: str
     lines: tuple[Line, ...]
     labels: tuple[Label, ...]
+    limit: str = ""
 
 
 def lay_out(chart: Chart) -> Picture:
     """Compute the paths and labels of a chart.
 
-    The labels cannot overlap: each curve has a row above the picture, with its first and last value; the lowest and
-    the highest value are on the left, and the first and last x are below.
+    The labels cannot overlap: each curve has a row above the picture, with its first and last value, and so has the
+    limit; values are on the left, and the first and last x are below. An axis with a far limit is broken before it.
     """
-    top = _LINE_HEIGHT * len(chart.curves) + 10
+    limit = chart.limit
+    top = _LINE_HEIGHT * (len(chart.curves) + (limit is not None)) + 10
     drawn = [point for curve in chart.curves for point in (*curve.points, *(curve.line or ()))]
     (x0, x1), (y0, y1) = ((min(values), max(values)) for values in zip(*drawn, strict=True))
     # A constant series is drawn in the middle.
     base = _BOTTOM if y1 > y0 else (top + _BOTTOM) / 2
-    per_x, per_y = (_RIGHT - _LEFT) / ((x1 - x0) or 1), (base - top) / ((y1 - y0) or 1)
+    wide, tall = (_share(x1 - x0, limit.x - x0), _share(y1 - y0, limit.y - y0)) if limit is not None else (1.0, 1.0)
+    per_x, per_y = (_RIGHT - _LEFT) * wide / ((x1 - x0) or 1), (base - top) * tall / ((y1 - y0) or 1)
+
+    def place(x: float, y: float) -> XY:
+        # Beyond a break there is only the limit, at the end of the axis.
+        return min(_RIGHT, _LEFT + (x - x0) * per_x), max(top, base - (y - y0) * per_y)
 
     def path(points: Iterable[XY]) -> str:
-        return "M" + "L".join([f"{_LEFT + (x - x0) * per_x:.1f} {base - (y - y0) * per_y:.1f}" for x, y in points])
+        return "M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in (place(*point) for point in points)])
 
     labels = [
-        Label(f"name {curve.tone}", 8, _LINE_HEIGHT * row, _tell(curve, chart))
+        Label(f"name {curve.tone}", 0, _LINE_HEIGHT * row, _tell(curve, chart))
         for row, curve in enumerate(chart.curves, start=1)
     ]
-    heights = {y0: base, y1: top} if y1 > y0 else {y0: base}
-    labels += [Label("y", _LEFT - 5, y + 3.5, format_amount(value, chart.unit)) for value, y in heights.items()]
-    labels += [
-        Label("begin", _LEFT, HEIGHT - 6, f"{x0:,.6g}"),
-        Label("x", (_LEFT + _RIGHT) / 2, HEIGHT - 6, truncate(printable(chart.axis), MAX_LETTERS // 3)),
-        Label("y", _RIGHT, HEIGHT - 6, f"{x1:,.6g}"),
-    ]
+    end, high = place(x1, y1)
+    heights = {base: y0, high: y1} if y1 > y0 else {base: y0}
+    axes, beyond = f"M{_LEFT} {top}V{_BOTTOM}H{_RIGHT}", ""
+    if limit is not None:
+        labels.append(Label("limit", 0, top - 10, truncate(printable(limit.text), MAX_LETTERS)))
+        beyond = path(((chart.curves[0].line or chart.curves[0].points)[-1], (limit.x, limit.y)))
+        height = place(x0, limit.y)[1]
+        axes += f"M{_LEFT} {height:.1f}H{_RIGHT}"
+        axes += f"M{end + 5:.1f} {_BOTTOM + 3}l3 -6m3 0l-3 6" if wide == _BROKEN_AT else ""
+        axes += f"M{_LEFT - 3} {high - 5:.1f}l6 -3m0 -3l-6 3" if tall == _BROKEN_AT else ""
+        # Of values that would overlap, the limit stays.
+        heights = {y: value for y, value in heights.items() if abs(y - height) >= _LINE_HEIGHT} | {height: limit.y}
+    labels += [Label("y", _LEFT - 5, y + 3.5, format_amount(value, chart.unit)) for y, value in heights.items()]
+    labels += _label_x(x0, x1, end, truncate(printable(chart.axis), MAX_LETTERS // 3))
     lines = tuple(Line(one.tone, path(_thin(one.points)), path(one.line) if one.line else "") for one in chart.curves)
-    return Picture(f"M{_LEFT} {top}V{_BOTTOM}H{_RIGHT}", lines, tuple(labels))
+    return Picture(axes, lines, tuple(labels), beyond)
+
+
+def _share(readings: float, whole: float) -> float:
+    """Return the share of an axis that the readings take."""
+    share = readings / whole if whole > readings else 1.0
+    return share if share >= _MIN_SHARE else _BROKEN_AT
+
+
+def _label_x(x0: float, x1: float, end: float, axis: str) -> list[Label]:
+    """Label the x axis; the last reading is at `end`, which a limit may lie beyond."""
+    y, whole = HEIGHT - 6, end > _RIGHT - _LEFT
+    labels = [Label("begin", _LEFT, y, f"{x0:,.6g}")]
+    labels.append(Label("x", (_LEFT + _RIGHT) / 2, y, axis) if whole else Label("y", _RIGHT, y, axis))
+    # A letter takes at most 6.2 units.
+    if whole or _LEFT + 50 < end < _RIGHT - 6.2 * len(axis) - 10:
+        labels.append(Label("y", end, y, f"{x1:,.6g}"))
+    return labels
 
 
 def _tell(curve: Curve, chart: Chart) -> str:

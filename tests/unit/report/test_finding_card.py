@@ -39,12 +39,12 @@ def culprit_in(file: Path) -> Culprit:
 @pytest.mark.parametrize(
     ("one", "text"),
     [
-        (finding(), "+1.0/iter since iteration 1 of 17 (after 3 of warm-up)"),
+        (finding(), "descriptors +1.0/iter since iteration 1 of 17 (after 3 of warm-up)"),
         # It rose once, fell back, and rises from the fourth on.
-        (finding(readings=(5, 6, 5, 5, 6, 7, 8)), "+1.0/iter since iteration 4 of 6 (after 3 of warm-up)"),
+        (finding(readings=(5, 6, 5, 5, 6, 7, 8)), "descriptors +1.0/iter since iteration 4 of 6 (after 3 of warm-up)"),
         (
             finding(readings=(5,) * 7, outcome="unclosed", released=(0, 0, 2, 2, 2, 2)),
-            "+1.0/iter since iteration 3 of 6",
+            "descriptors +1.0/iter since iteration 3 of 6",
         ),
         (finding(readings=(5, 6, 5)), ""),
         (finding(outcome="inconclusive"), ""),
@@ -75,12 +75,12 @@ def test_source_is_left_out_where_it_is_not_wanted_or_not_there(tmp_path: Path) 
     hidden = card_of_finding(finding(culprit=culprit_in(shop)), Session(source=False))
     assert "kept.append" not in str(hidden)
     assert hidden.about == card_of_finding(finding(culprit=culprit_in(shop)), Session()).about
-    assert "shop.py:5 in leak()" in hidden.parts[1].rows[0][1]
+    assert "shop.py:5 in leak()" in hidden.parts[0].rows[0][1]
     shop.unlink()
     gone = card_of_finding(finding(culprit=culprit_in(shop)), Session())
-    assert gone.parts[1].source == ()
+    assert gone.parts[0].source == ()
     # The report itself has the line.
-    assert "kept.append(os.open('.', 0))" in gone.parts[1].rows[0][1]
+    assert "kept.append(os.open('.', 0))" in gone.parts[0].rows[0][1]
 
 
 def test_an_excerpt_shows_python_that_has_not_changed(tmp_path: Path) -> None:
@@ -91,9 +91,10 @@ def test_an_excerpt_shows_python_that_has_not_changed(tmp_path: Path) -> None:
         assert culprit.where is not None
         site = replace(culprit.where.site, line=line)
         card = card_of_finding(finding(culprit=replace(culprit, where=Where((site,), site))), Session())
-        return len(card.parts[1].source)
+        return len(card.parts[0].source)
 
-    assert excerpt("shop.py") == 5
+    # From the function to the end: the two empty lines before it are left out.
+    assert excerpt("shop.py") == 3
     # Another line, one that is no longer there, another kind of file, and one that cannot be read.
     assert excerpt("shop.py", 4) == excerpt("shop.py", 99) == excerpt("secret.txt") == 0
     assert excerpt("broken.py", text=b"# coding: nope\n\xff\xff\n") == 0
@@ -130,6 +131,16 @@ def test_causes_stand_red_first_with_all_their_tests() -> None:
         "+1.0/iter",
     ]
     assert [entry.name for entry in green.entries] == ["t.py::test_fine"]
+
+
+def test_of_two_leaks_the_one_that_reaches_its_limit_first_is_the_worst() -> None:
+    slow = finding("t.py::test_slow", tuple(range(18)))
+    fast = finding("t.py::test_fast", tuple(range(0, 54, 3)))
+    fast = replace(fast, verdicts=(replace(fast.verdict, slope=3.0),))
+    unlimited = replace(finding("t.py::test_unlimited"), recording=replace(slow.recording, limits={}))
+    page = page_of_report(Report((unlimited, slow, fast), {}), "shop")
+    assert [card.tests[0].name for card in page.cards] == ["t.py::test_fast", "t.py::test_slow", "t.py::test_unlimited"]
+    assert [card.charts[0].limit is not None for card in page.cards] == [True, True, False]
 
 
 def test_what_the_session_says_is_on_the_page() -> None:
