@@ -138,6 +138,14 @@ def test_the_path_has_each_reference_and_marks_the_suspect() -> None:
     assert owner.holds == f"{MORE} × bytearray, {sys.getsizeof(bytearray(700)):,} B each"
 
 
+def test_a_number_in_a_list_is_the_entry_and_not_its_index() -> None:
+    # Small numbers are the same object as an index.
+    owner = owner_of(lambda i: leaks.KEPT.append(1000 + i))
+    last = WARM + MORE - 1
+    assert owner.steps[1:] == (Reference(f"list of {last + 1}", f"[{last}]", suspect=True),)
+    assert owner.holds == f"{MORE} × int, 28 B each"
+
+
 def test_code_of_the_users_is_not_run() -> None:
     def step(i: int) -> None:
         Hostile.armed = False
