@@ -16,7 +16,6 @@ from pytest_leakcheck.report.html.page import (
     Card,
     Chart,
     Curve,
-    Entry,
     Limit,
     Page,
     Section,
@@ -175,16 +174,6 @@ def test_a_picture_file_is_xml_with_a_title_per_chart() -> None:
     found = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text") if one.get("class") == "title"]
     assert len(found) == len(charts) == 2
     assert found[1] == charts[1].title
-
-
-def test_a_page_of_500_tests_is_small() -> None:
-    series = tuple((float(at), 1e8 + 3000.0 * at) for at in range(500))
-    chart = Chart("heap", "bytes", "iteration", (Curve("", series, "bad"),))
-    cards = (Card("heap grows", "bad", charts=(chart,)),) * 40
-    lines = (Entry("tests/test_orders.py::test_it[parameter]", "would have caught fd 1 in 6 iter", "good"),) * 460
-    text = render(Page("Many", sections=(Section("Causes", cards=cards), Section("Green", entries=lines, folded=True))))
-    assert text.count("</svg>") == 40
-    assert len(text) < 1_000_000
 
 
 @pytest.mark.parametrize(("cards", "opened"), [(5, 5), (6, 1)])

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from pages import full_page
+from pytest_leakcheck.model.culprit import Culprit, Site, Where
+from pytest_leakcheck.model.finding import Finding, Verdict
+from pytest_leakcheck.model.recording import Recording, Series
+from pytest_leakcheck.report.html.findings_page import page_of_report
 from pytest_leakcheck.report.html.page import write_page
+from pytest_leakcheck.report.json_file import Report, Session
 from webdriver import CONTROL, MISSING, Window, browser
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -96,6 +101,22 @@ def test_without_scripts_everything_can_be_read(chromium: Window, page: Path) ->
         chromium.devtools("Emulation.setScriptExecutionDisabled", value=False)
 
 
-def test_the_worst_finding_needs_no_scrolling(window: Window) -> None:
-    bottom = window.run("return document.querySelector('.card .lead').getBoundingClientRect().bottom")
-    assert bottom < 900
+@pytest.mark.parametrize(("width", "height", "seen"), [(1280, 900, ".source mark"), (400, 800, ".lead")])
+def test_the_worst_finding_needs_no_scrolling(
+    chromium: Window, tmp_path: Path, width: int, height: int, seen: str
+) -> None:
+    """Of a session with as long a header as most have."""
+    site = Site(str(tmp_path / "shop.py"), 2, "leak", "os.open()")
+    (tmp_path / "shop.py").write_text("def leak():\n    KEPT.append(os.open('.', 0))\n", encoding="utf-8")
+    culprit = Culprit("fd", Where((site,), site), source="KEPT.append(os.open('.', 0))")
+    verdict = Verdict("fd", "leak", 1.0, 17, 17, reason="it is so", colour="red")
+    found = [
+        Finding(f"tests/test_it.py::test_{at}", (verdict,), {}, (), {}, recording, {}, culprit)
+        for at, recording in enumerate([Recording("", (Series("fd", tuple(range(18))),), limits={"fd": 1024})] * 40)
+    ]
+    versions = {"pytest-leakcheck": "1.0.0", "pytest": "9.0.2", "python": "3.13.1", "libc": "glibc 2.36"}
+    session = Session("40 tests: 40 leak (1 cause)", (), "pytest --leakcheck " * 5, "ci-1", "0" * 40, 9.0, versions)
+    chromium.size(width, height)
+    chromium.open(write_page(page_of_report(Report(tuple(found), {}, session), "Leaks in shop"), tmp_path, "page"))
+    assert cards(chromium) == ["1"]
+    assert chromium.run(f"return document.querySelector('.card {seen}').getBoundingClientRect().bottom") < height

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Colour, Finding, Outcome, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.report.html.findings_page import card_of_finding, page_of_report, rerun_command, since
+from pytest_leakcheck.report.html.page import render
 from pytest_leakcheck.report.json_file import Report, Session
 
 SHOP = "import os\n\n\ndef leak(kept):\n    kept.append(os.open('.', 0))\n    return kept\n"
@@ -164,3 +166,36 @@ def test_what_the_session_says_is_on_the_page() -> None:
     }
     # That of a killed session.
     assert page_of_report(Report((finding(),), {}), "shop").summary == ("1 test: 1 leak · repeating took 0.0 s",)
+
+
+def of_500_tests() -> Report:
+    """40 causes with 500 readings each, and 460 green tests."""
+    series = tuple(range(500))
+    culprit = culprit_in(Path("/srv/shop.py"))
+    assert culprit.owner is not None
+    red = [
+        finding(
+            f"tests/test_orders.py::test_{at}",
+            series,
+            culprit=replace(culprit, owner=replace(culprit.owner, name=f"shop.KEPT_{at}")),
+        )
+        for at in range(40)
+    ]
+    floor = replace(finding().verdict, outcome="ok", colour="green", floor=0.5)
+    green = [replace(finding(f"tests/test_orders.py::test_it[{at}]"), verdicts=(floor,) * 10) for at in range(460)]
+    return Report((*red, *green), {})
+
+
+def test_a_page_of_500_tests_is_small() -> None:
+    text = render(page_of_report(of_500_tests(), "Many"))
+    assert text.count("would have caught") == 1
+    assert text.count('class="card bad"') == 40
+    assert len(text) < 1_000_000
+
+
+@pytest.mark.laboratory
+def test_a_page_of_500_tests_takes_less_than_a_second() -> None:
+    report = of_500_tests()
+    began = time.process_time()
+    render(page_of_report(report, "Many"))
+    assert time.process_time() - began < 1.0
