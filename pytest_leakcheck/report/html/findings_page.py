@@ -261,7 +261,7 @@ def chart_of_verdict(
     curve = curve_of(finding, verdict, name, released=released)
     if curve is None:
         return None
-    suffix = ", without garbage collection" if released else ""
+    counted = f"{verdict.resource} without garbage collection" if released else verdict.resource
     limit = None
     if verdict is finding.verdict and (ahead := limit_ahead(finding)):
         (at, value), resource = ahead, verdict.traits
@@ -269,7 +269,7 @@ def chart_of_verdict(
         text = f"limit {amount}{resource.limit}, reached after ≈ {at:,.0f}"
         limit = Limit(at - finding.recording.warmup, value, text)
     return Chart(
-        f"{verdict.resource}: {title or verdict.traits.plural}{suffix}",
+        f"{counted}: {title or verdict.traits.plural}",
         verdict.traits.unit,
         "size" if finding.scaled is not None else "iteration",
         (curve, *filter(None, beside)),
