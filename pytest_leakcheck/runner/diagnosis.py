@@ -437,6 +437,8 @@ def failed_at(error: BaseException) -> Site | None:
         Site(frame.f_code.co_filename, line, frame.f_code.co_qualname)
         for cause in causes(error)
         for frame, line in walk_tb(cause.__traceback__)
+        # By pytest's convention: a function that hides itself has refused a wrong call, which its caller can change.
+        if not frame.f_locals.get("__tracebackhide__")
     ]
     for path in (from_text, raised):
         # Extension modules compiled from Python may carry a relative path of the machine that built them.

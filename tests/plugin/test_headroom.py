@@ -186,7 +186,7 @@ def test_a_simulated_device_runs_out_of_its_capacity_and_every_line_says_simulat
     assert (found["verdict"], found["kind"], found["slope"]) == ("leak", "simulated", 4 << 20)
     ended = r"over \d+ iterations, then DeviceOutOfMemory: CUDA out of memory \(simulated\)"
     assert re.search(ended, found["reason"])
-    assert found["culprit"]["ran_out"]["function"] == "SimulatedDevice._reserve"
+    assert found["culprit"]["ran_out"]["function"] == "test_leaky"
     assert ran.verdicts["test_fixed", "vram"] == "ok"
     # It fails before anything was seen to grow.
     large = ran.finding("test_too_large", "vram")

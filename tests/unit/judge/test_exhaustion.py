@@ -100,6 +100,21 @@ def test_the_line_that_failed_is_the_innermost_of_the_programs_own() -> None:
     assert failed_at(ValueError("never raised")) is None
 
 
+def test_a_function_that_hides_itself_is_not_the_line_that_failed() -> None:
+    def reserve() -> None:
+        __tracebackhide__ = True
+        raise MemoryError
+
+    def allocate() -> None:
+        reserve()
+
+    with pytest.raises(MemoryError) as caught:
+        allocate()
+    site = failed_at(caught.value)
+    assert site is not None
+    assert site.function.endswith("allocate")
+
+
 class Loader:
     def read(self) -> OSError:
         return OSError(
