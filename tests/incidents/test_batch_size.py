@@ -67,9 +67,11 @@ def test_what_is_learnt_is_bounded_by_the_peak_and_said_to_be_simulated(ran: Out
 
 
 def test_the_arms_differ_by_what_is_learnt_from() -> None:
-    old, new = (inspect.getsource(arm.batch_size).splitlines() for arm in (leaky, fixed))
-    changed = [line for line in difflib.ndiff(old, new) if line.startswith("- ") and "def " not in line]
-    assert changed == ['-     return choose(key, tuned, 0.6, "fixed")']
+    old, new = (inspect.getsource(arm).splitlines() for arm in (leaky.FixedShare, fixed.AdaptiveBatchSize))
+    changed = [line for line in difflib.ndiff(old, new) if line.startswith("- ")]
+    assert [line for line in changed if "class " not in line and '"""' not in line] == [
+        '-         return Proposal(0.6, "fixed")'
+    ]
 
 
 def test_without_a_simulated_device_it_is_skipped_and_says_so(project: Project) -> None:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import batch_size_rule
+from batch_size_rule import EXAMPLES
+from leakcheck_incidents import read_factors
 from leakcheck_incidents.batch_size import policy
 from leakcheck_incidents.batch_size.keys import build_key, initial
 from leakcheck_incidents.batch_size.runs import Proposal, Run
+from leakcheck_incidents.batch_size.store import Record, Store, StoreError
 
 
 @dataclass(frozen=True)
@@ -93,3 +99,72 @@ def test_a_key_gives_the_first_factor() -> None:
     assert initial(key).factor == pytest.approx(0.4875)
     assert initial(key).why == "small data set, x0.75 knowledge distillation"
     assert initial("mine_gat_student") == Proposal(0.60, "unknown data set")
+
+
+def test_a_factors_file_of_the_write_up_gives_its_factors(tmp_path: Path) -> None:
+    path = tmp_path / "batch_size_factors.json"
+    run = {"run_id": "r1", "timestamp": "2026-01-27", "peak_memory_pct": 0.82, "batch_size": 64, "success": True}
+    path.write_text(json.dumps({"set_01_gat": {"config_key": "set_01_gat", "safety_factor": 0.55, "runs": [run]}}))
+    assert read_factors(path) == {"set_01_gat": 0.55}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"a": {"safety_factor": 0.5, "runs": []}, "b": {"safety_factor": 55, "runs": []}}', "'b' is not"),
+        ('{"a": {"safety_factor": 0.5}}', "'a' is not"),
+        ('{"a": {"safety_factor": 0.5, "runs": [{"peak_memory_pct": 0.5}]}}', "'a' is not"),
+        ('{"a": 0.5}', "'a' is not"),
+        ('[{"key": "a", "device": "sim", "runs": []}]', "'key': 'a'"),
+        ("{", "Expecting property name"),
+    ],
+)
+def test_another_file_is_refused_with_what_is_right(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "batch_size_factors.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="`safety_factor` above 0") as caught:
+        read_factors(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+    assert "correct it, or begin without these factors" in str(caught.value)
+
+
+def test_what_is_edited_in_the_store_counts_or_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "factors.json"
+    store = Store(path)
+    store.add("mine", "sim:0", Run(0.5, 0.62))
+    # A field of the write-up is ignored, and the next write drops it.
+    path.write_text(path.read_text().replace('"device"', '"safety_factor": 0.3,\n  "device"'))
+    assert store.record("mine", "sim:0").propose().factor > 0.5
+    store.add("mine", "sim:0", Run(0.6, 0.74))
+    assert "safety_factor" not in path.read_text()
+    path.write_text(path.read_text().replace("0.74", "0.9"))
+    assert store.record("mine", "sim:0").propose() == Proposal(0.6, "on target")
+    for wrong in ("-1", "6", '"0.6"', "NaN", "null"):
+        path.write_text(content := path.read_text().replace("0.6,", f"{wrong},"))
+        with pytest.raises(StoreError, match="delete it, or use another path"):
+            store.read()
+        path.write_text(content.replace(f"{wrong},", "0.6,"))
+
+
+def test_the_first_factor_is_given_or_follows_from_the_key() -> None:
+    assert Record("set_02_vgae", "sim:0").propose().factor == 0.45
+    assert Record("set_02_vgae", "sim:0").propose(0.38) == Proposal(0.38, "given")
+    assert Record("set_02_vgae", "sim:0", (Run(0.3, 0.9),)).propose(0.38).factor == 0.3
+
+
+@pytest.mark.laboratory
+@pytest.mark.parametrize("part", ["momentum", "brought"])
+def test_the_tables_of_the_docs_are_up_to_date(part: str) -> None:
+    made: str = getattr(batch_size_rule, part)()
+    assert made in batch_size_rule.PAGE.read_text(encoding="utf-8"), "run: python ci/bench/batch_size_rule.py"
+
+
+def test_the_write_up_and_its_rule_contradict_each_other_as_the_readme_says() -> None:
+    readme = (Path(policy.__file__).parent / "README.md").read_text(encoding="utf-8")
+    agree = sum(f"{batch_size_rule.rule(was, peak):.3f}" == f"{said:.3f}" for was, peak, said in EXAMPLES)
+    assert f"{agree} of its {len(EXAMPLES)} examples" in readme
+    factor, runs = EXAMPLES[0][0], 0
+    while abs(factor * 0.62 / EXAMPLES[0][0] - 0.9) > 0.01:
+        factor, runs = batch_size_rule.rule(factor, factor * 0.62 / EXAMPLES[0][0]), runs + 1
+    assert f"{runs} runs" in readme
