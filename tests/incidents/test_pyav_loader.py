@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +15,8 @@ import pytest
 from leakcheck_incidents import readme
 from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.pyav_loader import fixed, leaky
-from leakcheck_incidents.pyav_loader.chunks import Chunk, Recording
-from leakcheck_incidents.pyav_loader.pictures import CONVERT
+from leakcheck_incidents.pyav_loader.chunks import Recording
+from leakcheck_incidents.pyav_loader.pictures import CONVERT, Picture, rgb
 from leakcheck_incidents.synthetic import video as media
 from projects import Project
 from shell import shell
@@ -30,13 +33,14 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    return shell("repro", INCIDENT.name, folder=tmp_path_factory.mktemp("repro"), limit=180)
+    return shell("repro", INCIDENT.name, "--arm", "all", folder=tmp_path_factory.mktemp("repro"), limit=300)
 
 
 @pytest.mark.laboratory
 def test_both_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[str]) -> None:
     assert reproduced.returncode == 0, reproduced.stdout + reproduced.stderr
     assert "leaky arm: 3 of 3 as expected" in reproduced.stdout
+    assert "published arm: 4 of 4 as expected" in reproduced.stdout
     assert "fixed arm: 11 of 11 as expected" in reproduced.stdout
     assert "NOT" not in reproduced.stdout
 
@@ -83,15 +87,15 @@ def test_a_missing_library_is_named(project: Project) -> None:
 
 def test_both_loaders_give_the_same_frames(clip: Path) -> None:
     for chunk in Recording({}, frames=25, gop=10).chunks():
-        ours = [frame.tobytes() for frame in fixed.VideoLoader(clip, chunk)]
-        theirs = [frame.tobytes() for frame in leaky.VideoLoader(clip, chunk)]
-        assert len(ours) == chunk.last - chunk.first
+        ours = [frame.tobytes() for frame in fixed.VideoLoader(clip, rgb, chunk)]
+        theirs = [frame.tobytes() for frame in leaky.VideoLoader(clip, rgb, chunk)]
+        assert len(ours) == len(chunk)
         assert ours == theirs
 
 
 def test_a_closed_loader_raises(clip: Path) -> None:
     """Resuming a decoder after its container was closed crashes the process; the fixed loader must raise instead."""
-    loader = fixed.VideoLoader(clip, Chunk(0, 10))
+    loader = fixed.VideoLoader(clip, rgb, range(10))
     frames = iter(loader)
     next(frames)
     loader.close()
@@ -103,12 +107,16 @@ def test_a_closed_loader_raises(clip: Path) -> None:
 
 
 def test_errors_of_closing_are_counted_and_raised(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    videos = {(camera, "rgb"): clip for camera in ("head", "left_wrist", "right_wrist")}
-    opened: list[fixed.VideoLoader] = []
-    stream = fixed.ChunkStream(Recording(videos, frames=25, gop=10), opened)
-    next(stream.next_chunk())
+    opened: list[fixed.VideoLoader[Picture]] = []
+
+    def opens(frames: range) -> fixed.VideoLoader[Picture]:
+        opened.append(fixed.VideoLoader(clip, rgb, frames))
+        return opened[-1]
+
+    stream = fixed.ChunkStream(dict.fromkeys(("head", "left_wrist", "right_wrist"), opens), [range(10), range(10, 20)])
+    next(next(stream))
     for loader in opened[:2]:
-        monkeypatch.setattr(loader, "_frames", Stubborn())
+        monkeypatch.setattr(loader, "_decoded", Stubborn())
     with pytest.raises(
         RuntimeError, match="2 loaders could not be closed, the first: the file system is gone"
     ) as failed:
@@ -119,8 +127,9 @@ def test_errors_of_closing_are_counted_and_raised(clip: Path, monkeypatch: pytes
     for loader in opened:
         with pytest.raises(AssertionError, match="not open"):
             loader.container.seek(0)
-    assert len(list(stream.next_chunk())) == 10
-    stream.close()
+    assert len(list(next(stream))) == 10
+    with pytest.raises(StopIteration):
+        next(stream)
     assert stream.failed == 2
 
 
@@ -131,11 +140,83 @@ class Stubborn:
         raise OSError("the file system is gone")
 
 
+def test_frames_can_be_left_out_and_begin_anywhere(clip: Path) -> None:
+    every = [frame.tobytes() for frame in fixed.VideoLoader(clip, rgb, range(25))]
+    for frames in (range(3, 25, 7), range(12, 13), range(20, 40), range(0)):
+        found = [frame.tobytes() for frame in fixed.VideoLoader(clip, rgb, frames)]
+        assert found == every[frames.start : frames.stop : frames.step]
+
+
+class Numbers:
+    """A loader that is neither a video nor its own iterator: its generator must end before it is closed."""
+
+    def __init__(self, chunk: str, log: list[str]) -> None:
+        self.chunk, self.log = chunk, log
+        self.closed = False
+
+    def __iter__(self) -> Iterator[int]:
+        try:
+            yield from map(ord, self.chunk)
+        finally:
+            self.log.append(f"{self.chunk} {'closed' if self.closed else 'open'}")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_any_loader_key_and_chunk() -> None:
+    log: list[str] = []
+    stream = fixed.ChunkStream({7: lambda text: Numbers(text, log), (): lambda _: Numbers("xyz", log)}, ["abc", "de"])
+    first = next(stream)
+    assert next(first) == {7: ord("a"), (): ord("x")}
+    second = next(stream)
+    assert log == ["xyz open", "abc open"]
+    # The chunk before has ended, and the videos of this one are not of the same length.
+    assert next(first, None) is None
+    with pytest.raises(ValueError, match="longer"):
+        list(second)
+
+
+def test_what_was_opened_is_closed_if_the_next_cannot_be(clip: Path) -> None:
+    opened: list[fixed.VideoLoader[Picture]] = []
+
+    def opens(frames: range) -> fixed.VideoLoader[Picture]:
+        opened.append(fixed.VideoLoader(clip if not opened else "not there", rgb, frames))
+        return opened[-1]
+
+    with pytest.raises(FileNotFoundError), closing(fixed.ChunkStream({0: opens, 1: opens}, [range(10)])) as stream:
+        next(stream)
+    with pytest.raises(ValueError, match="closed"):
+        next(opened[0])
+
+
+@pytest.mark.laboratory
+def test_with_the_published_fix_a_frame_too_many_ends_the_process(clip: Path) -> None:
+    """Nothing ends the iterators over its loaders before the containers are closed."""
+    code = """if True:
+        import sys
+        from importlib import import_module
+        from leakcheck_incidents.pyav_loader.pictures import rgb
+        arm = import_module(f"leakcheck_incidents.pyav_loader.{sys.argv[2]}")
+        stream = arm.ChunkStream({0: lambda frames: arm.VideoLoader(sys.argv[1], rgb, frames)}, [range(10)])
+        frames = next(stream)
+        next(frames)
+        stream.close()
+        next(frames)
+    """
+    said = {}
+    for arm in ("published", "fixed"):
+        done = subprocess.run([sys.executable, "-c", code, clip, arm], capture_output=True, text=True, check=False)
+        said[arm] = (done.returncode, done.stderr.strip().rpartition("\n")[2])
+    assert said["published"][0] == -signal.SIGSEGV, said
+    assert said["fixed"] == (1, "ValueError: read from a closed VideoLoader")
+
+
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_depth_comes_back_in_metres(tmp_path: Path, codec: str) -> None:
     clip = media.Clip(kind="depth", codec=codec, width=64, height=48, frames=6, gop=3, seed=1)
     path = media.write_clip(clip, tmp_path / clip.name)
-    read = list(fixed.VideoLoader(path, Chunk(0, 6), CONVERT["depth"]))
+    read = list(fixed.VideoLoader(path, CONVERT["depth"], range(6)))
     assert len(read) == 6
     for index, picture in enumerate(read):
         assert picture.shape == (48, 64)
@@ -148,7 +229,7 @@ def test_ids_come_back(tmp_path: Path) -> None:
     clip = media.Clip(kind="segmentation", width=128, height=96, frames=6, gop=3, seed=1)
     path = media.write_clip(clip, tmp_path / clip.name)
     for loaders in (fixed, leaky):
-        for index, picture in enumerate(loaders.VideoLoader(path, Chunk(0, 6), CONVERT["segmentation"])):
+        for index, picture in enumerate(loaders.VideoLoader(path, CONVERT["segmentation"], range(6))):
             assert picture.shape == (96, 128)
             assert picture.dtype == np.int32
             assert np.array_equal(picture, media.ids(clip, index))

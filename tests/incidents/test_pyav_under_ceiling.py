@@ -13,12 +13,13 @@ pytestmark = pytest.mark.laboratory
 WORKER = """
     import gc
     from importlib import import_module
-    from itertools import islice
+    from itertools import cycle, islice
 
     import pytest
     from torch.utils.data import DataLoader, IterableDataset
 
     from leakcheck_incidents.pyav_loader.chunks import CAMERAS, KINDS, Recording
+    from leakcheck_incidents.pyav_loader.pictures import openers
 
 
     class Switches(IterableDataset):
@@ -27,9 +28,10 @@ WORKER = """
 
         def __iter__(self):
             gc.disable()
-            stream = import_module(f"leakcheck_incidents.pyav_loader.{self.implementation}").ChunkStream(self.recording)
-            while True:
-                yield len(list(islice(stream.next_chunk(), 2)))
+            arm = import_module(f"leakcheck_incidents.pyav_loader.{self.implementation}")
+            chunks = cycle(self.recording.chunks())
+            for frames in arm.ChunkStream(openers(arm.VideoLoader, self.recording), chunks):
+                yield len(list(islice(frames, 2)))
 
 
     @pytest.fixture(scope="module")

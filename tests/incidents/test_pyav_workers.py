@@ -22,21 +22,29 @@ TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
 
 # A separate training run with a lowered limit of descriptors; at the end it prints what happened.
 TRAINING = """
-import resource, sys
+import multiprocessing, os, resource, sys
 from importlib import import_module
 from pathlib import Path
 from leakcheck_incidents.synthetic.video import Clip, write_clip
 from leakcheck_incidents.pyav_loader.chunks import Recording
 from leakcheck_incidents.pyav_workers.workers import Parent, Setting, Switches
+from leakcheck_incidents.pyav_workers.descriptor_limit import switches_until_limit
 
-name, start, switches = sys.argv[1], sys.argv[2], int(sys.argv[3])
+name, start, workers, switches = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+
+def held(pid):
+    folder = f"/proc/{pid}/fd"
+    return sum(not os.readlink(f"{folder}/{name}").endswith(".mp4") for name in os.listdir(folder))
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
     path = write_clip(Clip(width=64, height=64, frames=20, gop=10), Path("clip.mp4"))
     recording = Recording({(f"camera{number}", "rgb"): path for number in range(9)}, frames=20, gop=10)
-    setting = Setting(start, prefetch=2, collector=False)
+    setting = Setting(start, prefetch=2, collector=False, workers=workers)
     parent = Parent(Switches(import_module(f"leakcheck_incidents.pyav_loader.{name}"), recording, setting), setting)
+    parent.rest()
+    children = sorted(multiprocessing.active_children(), key=lambda child: child.pid)
+    print("foretold:", switches_until_limit(256, [held(child.pid) for child in children], 9))
     own = len(list(Path("/proc/self/fd").iterdir()))
     taken = 0
     try:
@@ -81,18 +89,19 @@ def test_what_is_held_is_told_with_its_worker(project: Project) -> None:
     assert all(one["note"].startswith("in child ") and "spawn_main" in one["note"] for one in held), held
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_a_worker_without_descriptors_left_is_told_to_the_parent(project: Project, start: str) -> None:
-    said = train(project, "leaky", start, "400")
-    assert re.search(r"Caught OSError in DataLoader worker process [01]\.", said), said
+@pytest.mark.parametrize(("start", "workers"), [("fork", 2), ("fork", 4), ("spawn", 2)])
+def test_a_worker_without_descriptors_left_is_told_to_the_parent(project: Project, start: str, workers: int) -> None:
+    said = train(project, "leaky", start, str(workers), "1000")
+    assert re.search(r"Caught OSError in DataLoader worker process \d\.", said), said
     assert "[Errno 24] Too many open files" in said
-    # Two workers of 256 descriptors each, of which some 20 to 40 are torch's; nine per switch.
-    taken = int(re.search(r"taken: (\d+)", said)[1])  # type: ignore[index]
-    assert 2 * (256 - 60) // 9 - 2 * 2 - 2 <= taken <= 2 * 256 // 9
+    # Exactly: each worker has its own limit, so that with twice as many the run lasts nearly twice as long.
+    foretold = int(re.search(r"foretold: (\d+)", said)[1])  # type: ignore[index]
+    assert 25 * workers < foretold < 28 * workers
+    assert f"taken: {foretold}\n" in said, said
     assert "more of the parent's own: 0" in said
 
 
 def test_the_fixed_loader_lives_on(project: Project) -> None:
-    said = train(project, "fixed", "fork", "400")
+    said = train(project, "fixed", "fork", "2", "400")
     assert "taken: 400" in said
     assert "more of the parent's own: 0" in said
