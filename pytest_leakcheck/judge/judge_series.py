@@ -387,7 +387,8 @@ def _explain_undecided(case: _Case) -> Verdict | None:
     else:
         moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
         reason = f"{moves}, {case.rate(grown.slope)} overall"
-    return case.say("inconclusive", reason, _advise_more(case))
+    advice = "a child's garbage collector may release them: disable it there, by gc.disable(); otherwise, "
+    return case.say("inconclusive", reason, advice * (case.profile is _RELEASED_ELSEWHERE) + _advise_more(case))
 
 
 def _advise_more(case: _Case) -> str:

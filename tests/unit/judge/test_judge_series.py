@@ -384,6 +384,16 @@ def test_what_children_let_go_of_at_once_is_inconclusive_with_its_rise(rise: int
     assert walk(budget("fd", 0), teeth(9, kept=1), elsewhere=True).slope == 10
 
 
+def test_more_iterations_are_not_the_only_advice_if_a_childs_collector_may_be_the_cause() -> None:
+    # It has been higher, and moves by tens between iterations.
+    readings = [400, *(200 + 3 * i + i * i * 7 % 90 for i in range(1, 60))]
+    advice = judged(readings, budget("fd", 0), elsewhere=True, final=True).advice
+    assert advice.startswith(
+        "a child's garbage collector may release them: disable it there, by gc.disable(); otherwise"
+    )
+    assert "collector" not in judged(readings, budget("fd", 0), final=True).advice
+
+
 def test_a_level_that_holds_all_of_it_is_ok_and_so_is_what_may_stay_unclosed() -> None:
     assert walk(budget("fd", 9 * 7), teeth(9), elsewhere=True).outcome == "ok"
     assert walk(budget("fd", 9 * 6), teeth(9), elsewhere=True).outcome == "inconclusive"
