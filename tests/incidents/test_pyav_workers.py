@@ -58,6 +58,33 @@ if __name__ == "__main__":
     parent.close()
 """
 
+# A worker that has no descriptor left to send a tensor.
+FULL = """
+import multiprocessing, resource, sys
+from contextlib import suppress
+from pathlib import Path
+import av, torch
+from torch.utils.data import DataLoader, IterableDataset
+from leakcheck_incidents.synthetic.video import Clip, write_clip
+
+class Full(IterableDataset):
+    def __iter__(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        kept = []
+        with suppress(OSError):
+            while True:
+                kept.append(av.open("clip.mp4"))
+        while True:
+            yield torch.zeros(9)
+
+torch.multiprocessing.set_sharing_strategy(sys.argv[1])
+write_clip(Clip(width=64, height=64, frames=1), Path("clip.mp4"))
+try:
+    next(iter(DataLoader(Full(), batch_size=None, num_workers=1, timeout=10)))
+except RuntimeError as error:
+    print(len(multiprocessing.active_children()), error)
+"""
+
 
 def train(project: Project, *arguments: str) -> str:
     script = project.write("training.py", TRAINING)
@@ -105,3 +132,13 @@ def test_the_fixed_loader_lives_on(project: Project) -> None:
     said = train(project, "fixed", "fork", "2", "400")
     assert "taken: 400" in said
     assert "more of the parent's own: 0" in said
+
+
+@pytest.mark.parametrize("strategy", ["file_descriptor", "file_system"])
+def test_a_worker_that_cannot_send_a_tensor_drops_it_and_the_parent_waits(project: Project, strategy: str) -> None:
+    script = project.write("full.py", FULL)
+    command = [sys.executable, "-W", "ignore", str(script), strategy]
+    done = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, check=True, timeout=300)
+    # The worker lives on. Without `timeout` the parent would wait for ever; nothing tells it why.
+    assert done.stdout == "1 DataLoader timed out after 10 seconds\n"
+    assert "Too many open files" in done.stderr
