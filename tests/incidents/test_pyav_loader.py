@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.pyav_loader import fixed, leaky
 from leakcheck_incidents.pyav_loader.chunks import Recording
 from leakcheck_incidents.pyav_loader.pictures import CONVERT, Picture, rgb
+from leakcheck_incidents.pyav_workers.descriptor_limit import switches_until_limit
 from leakcheck_incidents.synthetic import video as media
 from projects import Project
 from shell import shell
@@ -188,6 +190,19 @@ def test_what_was_opened_is_closed_if_the_next_cannot_be(clip: Path) -> None:
         next(stream)
     with pytest.raises(ValueError, match="closed"):
         next(opened[0])
+
+
+def test_the_table_of_workers_in_the_readme_is_what_the_model_gives() -> None:
+    """A worker that was forked holds more than those before it (torch 2.13 on Linux), and a spawned one 13."""
+    text = (FOLDER.parent / "pyav_workers" / "README.md").read_text(encoding="utf-8").replace(",", "")
+    rows = [[int(cell) for cell in row] for row in re.findall(r"(?m)^\| (\d+) \| (\d+) \| (\d+) \|$", text)]
+    assert [row[0] for row in rows] == [2, 4, 8, 16, 24, 64]
+    for workers, forked, spawned in rows:
+        assert switches_until_limit(1024, range(14, 14 + 4 * workers, 4), 9) == forked
+        assert switches_until_limit(1024, [13] * workers, 9) == spawned
+    # What holds 13 fails in its second switch, and what holds 12 in its third.
+    assert switches_until_limit(30, [13, 12, 12], 9) == 3
+    assert switches_until_limit(30, [12, 12, 13], 9) == 5
 
 
 @pytest.mark.laboratory
