@@ -18,7 +18,7 @@ from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.pyav_loader import fixed, leaky
 from leakcheck_incidents.pyav_loader.chunks import Recording
 from leakcheck_incidents.pyav_loader.pictures import CONVERT, Picture, rgb
-from leakcheck_incidents.pyav_workers.descriptor_limit import switches_until_limit
+from leakcheck_incidents.pyav_workers import switches_until_limit
 from leakcheck_incidents.synthetic import video as media
 from projects import Project
 from shell import shell

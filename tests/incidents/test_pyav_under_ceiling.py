@@ -18,7 +18,7 @@ WORKER = """
     import pytest
     from torch.utils.data import DataLoader, IterableDataset
 
-    from leakcheck_incidents.pyav_loader.chunks import CAMERAS, KINDS, Recording
+    from leakcheck_incidents.pyav_loader.chunks import record
     from leakcheck_incidents.pyav_loader.pictures import openers
 
 
@@ -36,12 +36,7 @@ WORKER = """
 
     @pytest.fixture(scope="module")
     def recording(synthetic_video):
-        videos = {
-            (camera, kind): synthetic_video(kind=kind, seed=seed, width=64, height=64)
-            for seed, camera in enumerate(CAMERAS)
-            for kind in KINDS
-        }
-        return Recording(videos, frames=60, gop=10)
+        return record(synthetic_video, 64)
 
 
     @pytest.fixture(scope="module", params=["leaky", "fixed"])

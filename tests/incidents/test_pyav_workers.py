@@ -28,7 +28,7 @@ from pathlib import Path
 from leakcheck_incidents.synthetic.video import Clip, write_clip
 from leakcheck_incidents.pyav_loader.chunks import Recording
 from leakcheck_incidents.pyav_workers.workers import Parent, Setting, Switches
-from leakcheck_incidents.pyav_workers.descriptor_limit import switches_until_limit
+from leakcheck_incidents.pyav_workers import switches_until_limit
 
 name, start, workers, switches = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 

@@ -80,7 +80,7 @@ DATASET = """
             self.close()
 """
 # The fix: the loaders are stored beside their iterators, and these are closed.
-MENDED = (
+REPAIRED = (
     DATASET.replace(
         "            self._obs_loaders = {}\n\n", "            self._obs_loaders, self._obs_loader_objects = {}, {}\n\n"
     )
@@ -146,42 +146,44 @@ COLLECTOR_OFF = ", worker_init_fn=lambda _: gc.disable()"
 
 
 def run(project: Project, fixture: str, *options: str) -> tuple[Outcome, dict[str, Any], dict[str, Any]]:
-    """Judge both datasets; return the rows of the faulty and of the mended one, too."""
-    for name, dataset in (("faulty", DATASET), ("mended", MENDED)):
+    """Judge both datasets; return the rows of the faulty and of the repaired one, too."""
+    for name, dataset in (("faulty", DATASET), ("repaired", REPAIRED)):
         project.write(f"{name}.py", dataset)
         project.write(
             f"test_{name}.py", TEST.replace("    {fixture}\n", fixture).replace("from dataset", f"from {name}")
         )
     ran = project.run("-p", "leakcheck_incidents.material", *options, PYTHONPATH=str(project.folder), CI="1")
-    faulty, mended = ran.findings
-    assert (faulty["test"], mended["test"]) == ("test_faulty.py::test_switch", "test_mended.py::test_switch"), ran.text
-    return ran, faulty, mended
+    faulty, repaired = ran.findings
+    assert (faulty["test"], repaired["test"]) == ("test_faulty.py::test_switch", "test_repaired.py::test_switch"), (
+        ran.text
+    )
+    return ran, faulty, repaired
 
 
 def test_in_one_process_the_line_and_the_cycle_are_named_and_the_fix_is_green(project: Project) -> None:
-    ran, faulty, mended = run(project, IN_PROCESS, "--leakcheck-iterations=20", "--leakcheck-max-time=600")
+    ran, faulty, repaired = run(project, IN_PROCESS, "--leakcheck-iterations=20", "--leakcheck-max-time=600")
     assert (faulty["verdict"], faulty["slope"], faulty["colour"]) == ("unclosed", 9.0, "red"), ran.text
     assert (faulty["site"]["file"].rpartition("/")[2], faulty["site"]["line"]) == ("faulty.py", LINE)
     assert "InputContainer → StreamContainer → VideoStream" in ran.one_line
     assert "close() the container, or use `with av.open(...)`" in ran.one_line
-    assert (mended["verdict"], mended["colour"]) == ("ok", "green"), ran.text
+    assert (repaired["verdict"], repaired["colour"]) == ("ok", "green"), ran.text
 
 
 @pytest.mark.laboratory
 def test_in_workers_without_their_collector_the_line_is_named_and_the_fix_is_green(project: Project) -> None:
-    ran, faulty, mended = run(project, WORKERS.format(more=COLLECTOR_OFF))
+    ran, faulty, repaired = run(project, WORKERS.format(more=COLLECTOR_OFF))
     assert (faulty["verdict"], faulty["colour"]) == ("leak", "red"), ran.text
     # Three workers with five frames of nine tensors each under way: less even than numbers would be.
     assert 5 <= faulty["slope"] <= 18, ran.text
     assert (faulty["site"]["file"].rpartition("/")[2], faulty["site"]["line"]) == ("faulty.py", LINE), ran.text
-    assert (mended["verdict"], mended["colour"]) == ("ok", "green"), ran.text
+    assert (repaired["verdict"], repaired["colour"]) == ("ok", "green"), ran.text
 
 
 @pytest.mark.laboratory
 def test_in_workers_with_their_collector_the_advice_names_it_and_the_fix_is_green(project: Project) -> None:
-    ran, faulty, mended = run(project, WORKERS.format(more=""))
+    ran, faulty, repaired = run(project, WORKERS.format(more=""))
     # Their collectors are not watched, and the count rises and falls by hundreds: chance decides what is seen of it.
     if faulty["colour"] == "red" and faulty["verdict"] != "inconclusive":
         assert (faulty["site"]["file"].rpartition("/")[2], faulty["site"]["line"]) == ("faulty.py", LINE), ran.text
     assert faulty["verdict"] != "inconclusive" or "garbage collector" in faulty["advice"], ran.text
-    assert (mended["verdict"], mended["colour"]) == ("ok", "green"), ran.text
+    assert (repaired["verdict"], repaired["colour"]) == ("ok", "green"), ran.text
