@@ -93,10 +93,11 @@ def train(project: Project, *arguments: str) -> str:
 
 
 def test_both_arms_come_out_as_they_must(tmp_path: Path) -> None:
-    done = shell("repro", INCIDENT.name, folder=tmp_path, limit=900)
+    done = shell("repro", INCIDENT.name, "--arm", "all", folder=tmp_path, limit=1800)
     said = done.stdout
     assert done.returncode == 0, said + done.stderr
     assert "leaky arm: 4 of 4 as expected" in said
+    assert "published arm: 2 of 2 as expected" in said
     assert "fixed arm: 12 of 12 as expected" in said
     assert said.count("fd leak, 9 per switch") == 2
     # The line in the workers, forked and spawned.
