@@ -377,9 +377,11 @@ def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
     """Report the path from a root to survivors that no older object holds, or why there is none."""
     inner = search.reachable(survivors)
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
-    (path,) = find_paths(heads[-1:], {*search.skipped, id(heads)})
+    # Not the newest: it may only be in use. No variable refers to it, because references are counted below.
+    at = len(heads) // 2
+    (path,) = find_paths(heads[at : at + 1], {*search.skipped, id(heads)})
     if path:
-        return Holders((describe_owner(path, path[-2:][0], inspection.type_name(heads[-1])),))
+        return Holders((describe_owner(path, path[-2:][0], inspection.type_name(heads[at])),))
     # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
     if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)):
         plural = "reference is" if lost == 1 else "references are"

@@ -264,6 +264,16 @@ def test_what_the_caller_holds_itself_is_not_named() -> None:
     assert not find_owners(Sought(WARM), [Growing(own, WARM)], survivors, new, {id(own)}).owners
 
 
+def test_what_uses_the_newest_of_them_does_not_keep_the_others() -> None:
+    gc.freeze()
+    own = [Item() for _ in range(WARM)]
+    leaks.CACHE["current"] = SimpleNamespace(item=own[-1])
+    new = newcomers()
+    survivors = [one for one in gc.get_objects() if type(one) is Item]
+    gc.unfreeze()
+    assert not find_owners(Sought(WARM), [], survivors, new, {id(own)}).owners
+
+
 def test_frozen_objects_of_the_program_are_seen() -> None:
     gc.freeze()
     try:
