@@ -42,7 +42,7 @@ def holders_of(
     first = newcomers()
     survivors = [one for one in gc.get_objects() if type(one) is kind]
     gc.unfreeze()
-    before = Census()
+    before = Census(values=True)
     gc.freeze()
     for i in range(WARM, WARM + more):
         step(i)

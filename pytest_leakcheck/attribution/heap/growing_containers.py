@@ -59,7 +59,7 @@ class Census:
 
     __slots__ = ("_amounts", "_first", "_holders", "_ids", "_kinds", "_sizes", "_values", "more")
 
-    def __init__(self, *, values: bool = True) -> None:
+    def __init__(self, *, values: bool) -> None:
         """Record the sizes of all containers; with `values`, also of large values, which takes three times as long."""
         self._values = values
         found = _walk(values=values)

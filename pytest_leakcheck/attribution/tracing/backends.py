@@ -22,7 +22,7 @@ _TRACE_DISPLACED: Final = "the program called sys.settrace, which line tracing u
 class ProfiledCalls(tracer.CallTracer):
     """A tracer with one profile function per thread that began after it; an earlier one is restored after iterations."""
 
-    def __init__(self, listener: tracer.Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+    def __init__(self, listener: tracer.Listener, plain_seconds: float, longest: float = 0.0) -> None:
         super().__init__(listener, plain_seconds, longest)
         self._hook: _Hook | None = None
         # A bound method is a new object at each access; this one is compared by identity in `_remove`.
@@ -104,7 +104,7 @@ class ProfiledCalls(tracer.CallTracer):
 class TracedLines(tracer.LineTracer):
     """A tracer of the lines of one function that restores a trace function that was set before."""
 
-    def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
+    def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float) -> None:
         super().__init__(code, read, plain_seconds)
         # A bound method is a new object at each access; these are compared by identity in `_remove`.
         self._trace_function = self._on_call
@@ -209,7 +209,7 @@ class _Tool:
 class MonitoredCalls(tracer.CallTracer):
     """A tracer with one set of callbacks for all threads; other `sys.monitoring` tools can run at the same time."""
 
-    def __init__(self, listener: tracer.Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+    def __init__(self, listener: tracer.Listener, plain_seconds: float, longest: float = 0.0) -> None:
         super().__init__(listener, plain_seconds, longest)
         self._disable = _MONITORING.DISABLE
         self._threads = threading.local()
@@ -300,7 +300,7 @@ class MonitoredCalls(tracer.CallTracer):
 class MonitoredLines(tracer.LineTracer):
     """A tracer of the lines of one function."""
 
-    def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
+    def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float) -> None:
         super().__init__(code, read, plain_seconds)
         events = _MONITORING.events
         # The events of exceptions can only be enabled for all functions at once.

@@ -195,7 +195,7 @@ class _Tracer(ABC):
 class CallTracer(_Tracer):
     """Tracer of calls and returns."""
 
-    def __init__(self, listener: Listener, plain_seconds: float = 0.0, longest: float = 0.0) -> None:
+    def __init__(self, listener: Listener, plain_seconds: float, longest: float = 0.0) -> None:
         super().__init__(plain_seconds, longest)
         self.listener = listener
         self._handler: Handler | None = None
@@ -433,7 +433,7 @@ class LineTracer(_Tracer):
     The counter's growth while a line runs, calls included, is charged to that line; other growth is not charged.
     """
 
-    def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float = 0.0) -> None:
+    def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float) -> None:
         super().__init__(plain_seconds)
         self._code = code
         self._read = read

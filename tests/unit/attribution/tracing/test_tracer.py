@@ -174,9 +174,9 @@ def test_a_tool_id_in_use_is_left_alone_and_none_at_all_is_said() -> None:
         monitoring.use_tool_id(tool, "another")
     try:
         with pytest.raises(RuntimeError, match="another"):
-            Tracer(Recorder())
+            Tracer(Recorder(), PLAIN)
         monitoring.free_tool_id(taken[-1])
-        tracer = Tracer(Recorder())
+        tracer = Tracer(Recorder(), PLAIN)
         assert monitoring.get_tool(taken[-1]) == "pytest-leakcheck"
         tracer.close()
         assert monitoring.get_tool(taken[-1]) is None
