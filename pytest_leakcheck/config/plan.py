@@ -66,9 +66,7 @@ _MIN_SIMILARITY: Final = 0.75
 # The options that may differ between the tests of a session.
 _RULE_KEYS: Final = ("resources", *NUMBERS, "unclosed", "isolate", "ceiling", "scope")
 # Words without a value, with what they set.
-_RULE_WORDS: Final[Mapping[str, tuple[str, Any]]] = MappingProxyType(
-    {"off": ("scope", "off"), "isolate": ("isolate", True)}
-)
+_RULE_WORDS: Final[Mapping[str, tuple[str, Any]]] = {"off": ("scope", "off"), "isolate": ("isolate", True)}
 _RULES: Final = "leakcheck_rules"
 
 

@@ -221,9 +221,8 @@ class Pace:
         every = 1
         # The time of an iteration is known from the second reading on.
         if since and row >= rows[2]:
-            every = min(
-                _MAX_ROW_INTERVAL, ceil(cost / (_SECONDS_PER_ROW + _ITERATION_SHARE * (began - self._at[0]) / since))
-            )
+            allowed = _SECONDS_PER_ROW + _ITERATION_SHARE * (began - self._at[0]) / since
+            every = min(_MAX_ROW_INTERVAL, ceil(cost / allowed))
         rows[0], rows[1], self._at[0] = row, row + every, began
 
 
