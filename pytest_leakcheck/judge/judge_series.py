@@ -271,9 +271,8 @@ def _check_filling(case: _Case) -> Verdict | None:
     end, level, headroom = case.hint.at_most, case.budget.level, case.context.headroom
     if end is None or case.grown.state == "flat":
         return None
-    if (level is not None and end > level + case.resource.slack) or (
-        headroom is not None and end - case.level > headroom
-    ):
+    dies = headroom is not None and end - case.level > headroom
+    if dies or (level is not None and end > level + case.resource.slack):
         return None
     return case.say("ok", case.hint.text, floor=case.grown.slope / 2)
 

@@ -131,9 +131,8 @@ def _root_rank(one: object, running: dict[int, types.FrameType]) -> int | None:
 def is_runners(path: Sequence[object]) -> bool:
     """Return whether a path leads through the test runner; the test has only an indirect effect on what that holds."""
     root = path[0]
-    if _root_rank(root, {}) == _RANK_TEST_RUNNER or (
-        type(root) is types.FrameType and _is_runner(_module_of_frame(root))
-    ):
+    is_frame_of_runner = type(root) is types.FrameType and _is_runner(_module_of_frame(root))
+    if is_frame_of_runner or _root_rank(root, {}) == _RANK_TEST_RUNNER:
         return True
     return any(_is_runner(inspection.module_of_type(type(one))) and not is_fixture(one) for one in path)
 
