@@ -24,7 +24,7 @@ MOST_LINES = {
     "attribution": 5400,
     "baseline": 550,
     "config": 1450,
-    "judge": 1750,
+    "judge": 1800,
     "model": 1300,
     "plugin": 4300,
     "probes": 2850,
