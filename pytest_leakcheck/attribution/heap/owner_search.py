@@ -433,9 +433,8 @@ def _describe_growing(one: Growing, path: Sequence[object], iterations: int) -> 
 
 
 def _newest_payloads(one: Growing) -> list[object]:
-    """Return the parts of new entries that retain something: the value, or the key, as in a dict used as a set."""
+    """Return the parts of new entries that retain something: the value, or the key of a dict used as a set."""
     pairs = inspection.last_entries(one.holder, min(one.gained, _MAX_SAMPLED))
-    # A sequence does not hold its indexes.
     trivial = _TRIVIAL_TYPES if inspection.container_kind(one.holder) is dict else ()
     return [key if any(type(value) is kind for kind in trivial) else value for key, value in pairs]
 
