@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,6 +147,19 @@ def test_what_is_edited_in_the_store_counts_or_is_refused(tmp_path: Path) -> Non
         with pytest.raises(StoreError, match="delete it, or use another path"):
             store.read()
         path.write_text(content.replace(f"{wrong},", "0.6,"))
+
+
+def test_processes_share_a_store(tmp_path: Path) -> None:
+    path = tmp_path / "factors.json"
+    add = f"[Store(Path({str(path)!r})).add('mine', 'sim:0', Run(0.5, 0.6)) for _ in range(12)]"
+    imports = [
+        "from pathlib import Path",
+        "from leakcheck_incidents.batch_size.runs import Run",
+        "from leakcheck_incidents.batch_size.store import Store",
+    ]
+    writers = [subprocess.Popen([sys.executable, "-c", "\n".join([*imports, add])]) for _ in range(3)]
+    assert [writer.wait(120) for writer in writers] == [0, 0, 0]
+    assert len(Store(path).record("mine", "sim:0").runs) == 36
 
 
 def test_the_first_factor_is_given_or_follows_from_the_key() -> None:
