@@ -62,6 +62,10 @@ _EXPLAINED_MARGIN: Final = 1.5
 _ALLOCATOR_MARGIN: Final = 1.5
 # A level counts as exceeded once the last eighth of the run lies above it, and looks are a quarter apart.
 _LEVEL_MARGIN: Final = 1.25
+# Growth that stays below the level for this many iterations is so slow that a library may retain it by design.
+_FAR_ITERATIONS: Final = 1_000
+# The least multiple of such growth that is recommended as allowance: it is uneven, and `ok` needs a distance.
+_ALLOWANCE: Final = 4
 # The recommended time is this multiple of what the iterations took so far.
 _TIME_MARGIN: Final = 1.5
 
@@ -263,7 +267,7 @@ def _check_growth(case: _Case) -> Verdict | None:
         return case.say("inconclusive", reason, f"to have it judged, set a budget: {case.series.resource}_budget()")
     if case.budget.per_iteration:
         reason += f", {case.rate(case.budget.per_iteration)} allowed"
-    return case.say("leak", reason)
+    return case.say("leak", reason, _advise_allowance(case))
 
 
 def _check_filling(case: _Case) -> Verdict | None:
@@ -387,7 +391,20 @@ def _explain_undecided(case: _Case) -> Verdict | None:
         moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
         reason = f"{moves}, {case.rate(grown.slope)} overall"
     advice = "a child's garbage collector may release them: disable it there, by gc.disable(); otherwise, "
-    return case.say("inconclusive", reason, advice * (case.profile is _RELEASED_ELSEWHERE) + _advise_more(case))
+    more = advice * (case.profile is _RELEASED_ELSEWHERE) + _advise_more(case)
+    return case.say("inconclusive", reason, "; ".join(filter(None, (more, _advise_allowance(case)))))
+
+
+def _advise_allowance(case: _Case) -> str:
+    """Return how to allow slow growth by a library, which no number of iterations makes ``ok``; empty if it is fast."""
+    level, slope = case.budget.level, case.grown.slope
+    grows = case.grown.state == "growing" and case.resource.unit == "bytes"
+    set_by_user = case.budget.per_iteration or case.budget.over is not None
+    if not grows or level is None or set_by_user or slope * _FAR_ITERATIONS > level:
+        return ""
+    allowed = 1 << ceil(_ALLOWANCE * slope).bit_length()
+    name = case.series.resource
+    return f'if a library retains it: {name}_budget("{case.amount(level)}", per_iteration="{case.amount(allowed)}")'
 
 
 def _advise_more(case: _Case) -> str:

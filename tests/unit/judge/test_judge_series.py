@@ -136,6 +136,23 @@ def test_resident_memory_without_a_budget_is_in_doubt_if_it_grows_fast_and_long(
     assert walk(unnamed, lambda i: 50 * MIB * i, headroom=24 * GIB).iterations == 36
 
 
+@pytest.mark.parametrize(("each", "allow"), [(3 * KIB, "16.0 KiB"), (172 * KIB, "")])
+def test_slow_growth_under_a_level_is_told_how_a_library_is_allowed_it(each: int, allow: str) -> None:
+    """What a fixed tf.data pipeline does, and a leaky one, under ``heap_budget("64 MiB")``."""
+    held_to, advice = (
+        budget("heap", "64 MiB"),
+        f'if a library retains it: heap_budget("64.0 MiB", per_iteration="{allow}")',
+    )
+    undecided = judged(range(0, 100 * each, each), held_to, final=True)
+    assert undecided.outcome == "inconclusive"
+    assert undecided.advice == f"about 200 {MORE}" + (f"; {advice}" if allow else "")
+    leak = judged(range(0, 300 * each, each), held_to)
+    assert (leak.outcome, leak.advice) == ("leak", advice if allow else "")
+    assert judged(range(0, 300 * each, each), budget("heap", "64 MiB", per_iteration="16 KiB")).outcome == (
+        "ok" if allow else "leak"
+    )
+
+
 def test_resident_memory_without_a_budget_is_judged_for_what_exact_counters_do_not_show() -> None:
     readings = [3 * MIB * i for i in range(60)]
     assert judged(readings, default_budget("rss"), Hint(rate=2.5 * MIB)).outcome == "ok"
