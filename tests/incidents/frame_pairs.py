@@ -17,9 +17,10 @@ import tensorflow as tf
 import torch
 from tensorflow.python.framework import ops
 
-from leakcheck_incidents.tf_data_pipeline import fixed, leaky
+from leakcheck_incidents.tf_data_pipeline import fixed, leaky, persistent
 from leakcheck_incidents.tf_data_pipeline.episodes import synthetic_episodes
-from leakcheck_incidents.tf_data_pipeline.pairs import Epoch, Settings
+from leakcheck_incidents.tf_data_pipeline.memory import ShuffleMemory
+from leakcheck_incidents.tf_data_pipeline.pairs import SHAPE, EpochPairs, drawn_pairs, nested_pairs
 from leakcheck_incidents.tf_data_pipeline.registry import keeps_functions
 
 # 16 episodes, of which 4 were broken off; 6 frames at an offset of 2 make 4 pairs.
@@ -41,18 +42,22 @@ def until(holds: Callable[[], bool]) -> bool:
 
 def live_epochs() -> int:
     gc.collect()
-    return sum(type(one) is Epoch for one in gc.get_objects())
+    return sum(type(one) is EpochPairs for one in gc.get_objects())
+
+
+def made_by(module: Any, *, episodes: Any = EPISODES, seed: int = 0, source: Any = drawn_pairs) -> Any:
+    return module.GeneratorDataset(source(episodes, seed), tf.TensorSpec(SHAPE, tf.uint8), buffer=4)
 
 
 @pytest.fixture
-def dataset() -> Iterator[fixed.FramePairs]:
-    dataset = fixed.FramePairs(EPISODES, Settings())
+def dataset() -> Iterator[fixed.GeneratorDataset]:
+    dataset = made_by(fixed)
     yield dataset
     dataset.close()
 
 
 def test_both_give_the_same_pairs_and_each_epoch_another_order() -> None:
-    ours, theirs = (one.FramePairs(EPISODES, Settings()) for one in (fixed, leaky))
+    ours, theirs = (made_by(one) for one in (fixed, leaky))
     epochs = []
     for _ in range(2):
         reread, original = torch.stack(list(ours)), torch.stack(list(theirs))
@@ -63,18 +68,63 @@ def test_both_give_the_same_pairs_and_each_epoch_another_order() -> None:
     assert not torch.equal(*epochs)
 
 
-def in_zip(dataset: fixed.FramePairs) -> None:
+def test_a_nested_source_gives_pairs_of_the_episodes_that_are_long_enough() -> None:
+    assert len(list(made_by(fixed, source=nested_pairs))) == PAIRS
+
+
+def test_one_pipeline_for_all_epochs_shuffles_each_of_them_and_can_be_dropped() -> None:
+    dataset = made_by(persistent)
+    epochs = [torch.stack(list(dataset)) for _ in range(2)]
+    assert [len(one) for one in epochs] == [PAIRS, PAIRS]
+    assert not torch.equal(*epochs)
+    pipeline = dataset._cached
+    next(iter(dataset))
+    assert dataset._cached is pipeline
+    dataset.cleanup()
+    assert len(list(dataset)) == PAIRS
+
+
+def test_any_generator_function_and_signature_do() -> None:
+    def squares(epoch: int) -> Iterator[dict[str, Any]]:
+        for number in range(10):
+            yield {"epoch": epoch, "square": [number**2, number]}
+
+    signature = {"epoch": tf.TensorSpec((), tf.int64), "square": tf.TensorSpec((2,), tf.float32)}
+    dataset = fixed.GeneratorDataset(squares, signature, buffer=3)
+    for epoch in (1, 2):
+        items = list(dataset)
+        assert {int(one["epoch"]) for one in items} == {epoch}
+        assert sorted(one["square"].tolist() for one in items) == [[n**2, n] for n in range(10)]
+
+
+def test_no_dataset_takes_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulated: TensorFlow for the CPU, installed here, has no GPU to hide."""
+    hidden = []
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *given: hidden.append(given))
+    made_by(leaky)
+    made_by(fixed)
+    assert hidden == [([], "GPU")] * 2
+
+
+@pytest.mark.parametrize("buffer", [2, 30, 100])
+def test_a_shuffle_buffer_moves_items_as_far_as_computed(buffer: int) -> None:
+    numbers = tf.data.Dataset.range(20_000).shuffle(buffer, seed=1).as_numpy_iterator()
+    moved = sum(abs(int(number) - place) for place, number in enumerate(numbers)) / 20_000
+    assert moved == pytest.approx(ShuffleMemory.displacement(buffer), rel=0.05)
+
+
+def in_zip(dataset: fixed.GeneratorDataset) -> None:
     for _both in zip(dataset, range(2), strict=False):
         pass
 
 
-def to_the_end(dataset: fixed.FramePairs) -> None:
+def to_the_end(dataset: fixed.GeneratorDataset) -> None:
     assert len(list(dataset)) == PAIRS
 
 
 @pytest.mark.parametrize("read", [in_zip, to_the_end])
 def test_an_epoch_that_is_left_holds_nothing(
-    dataset: fixed.FramePairs, read: Callable[[fixed.FramePairs], None]
+    dataset: fixed.GeneratorDataset, read: Callable[[fixed.GeneratorDataset], None]
 ) -> None:
     before = threads()
     read(dataset)
@@ -82,7 +132,7 @@ def test_an_epoch_that_is_left_holds_nothing(
     assert live_epochs() == 0
 
 
-def test_a_reader_that_is_kept_holds_nothing_once_the_dataset_is_closed(dataset: fixed.FramePairs) -> None:
+def test_a_reader_that_is_kept_holds_nothing_once_the_dataset_is_closed(dataset: fixed.GeneratorDataset) -> None:
     before = threads()
     kept = zip(dataset, range(PAIRS), strict=True)
     next(kept)
@@ -92,11 +142,11 @@ def test_a_reader_that_is_kept_holds_nothing_once_the_dataset_is_closed(dataset:
     dataset.close()
     assert until(lambda: threads() <= before)
     assert live_epochs() == 0
-    with pytest.raises(ValueError, match="FramePairs was closed"):
+    with pytest.raises(ValueError, match="the dataset was closed"):
         next(kept)
 
 
-def test_the_next_epoch_takes_the_place_of_the_last(dataset: fixed.FramePairs) -> None:
+def test_the_next_epoch_takes_the_place_of_the_last(dataset: fixed.GeneratorDataset) -> None:
     readers = []
     for _ in range(4):
         readers.append(iter(dataset))
@@ -109,8 +159,8 @@ def test_the_next_epoch_takes_the_place_of_the_last(dataset: fixed.FramePairs) -
     assert len(list(readers[-1])) == PAIRS - 1
 
 
-def test_a_validation_in_the_midst_leaves_the_training_alone(dataset: fixed.FramePairs) -> None:
-    validation = fixed.FramePairs(EPISODES[:8], Settings(seed=1))
+def test_a_validation_in_the_midst_leaves_the_training_alone(dataset: fixed.GeneratorDataset) -> None:
+    validation = made_by(fixed, episodes=EPISODES[:8], seed=1)
     seen = 0
     for step, _pair in enumerate(dataset):
         seen += 1
@@ -119,7 +169,7 @@ def test_a_validation_in_the_midst_leaves_the_training_alone(dataset: fixed.Fram
     assert seen == PAIRS
 
 
-def test_closing_inside_a_graph_is_refused(dataset: fixed.FramePairs) -> None:
+def test_closing_inside_a_graph_is_refused(dataset: fixed.GeneratorDataset) -> None:
     """TensorFlow gives an iterator that is dropped there never back."""
     reader = iter(dataset)
     next(reader)
@@ -128,7 +178,7 @@ def test_closing_inside_a_graph_is_refused(dataset: fixed.FramePairs) -> None:
     def traced() -> Any:
         dataset.close()
 
-    with pytest.raises(RuntimeError, match="close FramePairs, and start its epochs, outside"):
+    with pytest.raises(RuntimeError, match="close the dataset, and start its epochs, outside"):
         traced()
     next(reader)
     dataset.close()
@@ -138,12 +188,12 @@ def test_closing_inside_a_graph_is_refused(dataset: fixed.FramePairs) -> None:
 @pytest.mark.skipif(not keeps_functions(), reason="this TensorFlow keeps no functions")
 def test_the_registry_has_three_functions_more_for_each_epoch() -> None:
     tf.compat.v1.reset_default_graph()
-    dataset = leaky.FramePairs(EPISODES, Settings())
+    dataset = made_by(leaky)
     counts = []
     for _ in range(3):
         next(iter(dataset))
         counts.append(len(ops.get_default_graph()._py_funcs_used_in_graph))
     assert counts == [3, 6, 9]
     assert live_epochs() == 3
-    fixed.FramePairs(EPISODES, Settings()).close()
+    made_by(fixed).close()
     assert live_epochs() == 0
