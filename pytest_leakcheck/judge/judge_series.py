@@ -62,10 +62,8 @@ _EXPLAINED_MARGIN: Final = 1.5
 _ALLOCATOR_MARGIN: Final = 1.5
 # A level counts as exceeded once the last eighth of the run lies above it, and looks are a quarter apart.
 _LEVEL_MARGIN: Final = 1.25
-# Growth that stays below the level for this many iterations is so slow that a library may retain it by design.
+# Growth that takes longer to reach the level is so slow that a library may retain it by design.
 _FAR_ITERATIONS: Final = 1_000
-# The least multiple of such growth that is recommended as allowance: it is uneven, and `ok` needs a distance.
-_ALLOWANCE: Final = 4
 # The recommended time is this multiple of what the iterations took so far.
 _TIME_MARGIN: Final = 1.5
 
@@ -397,14 +395,13 @@ def _explain_undecided(case: _Case) -> Verdict | None:
 
 def _advise_allowance(case: _Case) -> str:
     """Return how to allow slow growth by a library, which no number of iterations makes ``ok``; empty if it is fast."""
-    level, slope = case.budget.level, case.grown.slope
-    grows = case.grown.state == "growing" and case.resource.unit == "bytes"
-    set_by_user = case.budget.per_iteration or case.budget.over is not None
-    if not grows or level is None or set_by_user or slope * _FAR_ITERATIONS > level:
+    name, budget, slope = case.series.resource, case.budget, case.grown.slope
+    grows = case.grown.state == "growing" and case.resource.unit == "bytes" and budget.over is None
+    if not grows or budget.level is None or budget.per_iteration or slope * _FAR_ITERATIONS > budget.level:
         return ""
-    allowed = 1 << ceil(_ALLOWANCE * slope).bit_length()
-    name = case.series.resource
-    return f'if a library retains it: {name}_budget("{case.amount(level)}", per_iteration="{case.amount(allowed)}")'
+    # A multiple, because such growth is uneven.
+    amounts = case.amount(budget.level), case.amount(1 << ceil(4 * slope).bit_length())
+    return 'if a library retains it: {}_budget("{}", per_iteration="{}")'.format(name, *amounts)
 
 
 def _advise_more(case: _Case) -> str:
