@@ -164,6 +164,11 @@ def peak_of(pid: int) -> int:
     return _read_field_of_process(pid, b"VmHWM:")
 
 
+def resident_of(pid: int) -> int:
+    """Return the resident bytes of another process; 0 if it is gone or may not be read."""
+    return _read_field_of_process(pid, b"VmRSS:")
+
+
 def anonymous_of(pid: int) -> int:
     """Return the anonymous resident bytes of a process; 0 if unreadable. A fork starts with its parent's pages."""
     # Cost: 20 us.

@@ -21,8 +21,7 @@ from typing import Final, Literal
 import psutil
 
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.memory import anonymous_of, load_libc, peak_of
-from pytest_leakcheck.probes.processes import descendants, read_command_line
+from pytest_leakcheck.probes.memory import load_libc
 
 # Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use, and a fixed threshold
 # for mmap (bytes), which otherwise moves as blocks are freed.
@@ -40,11 +39,6 @@ _PR_SET_PDEATHSIG: Final = 1
 PROGRAM: Final = "leakcheck_program.py"
 # If a line of a fatal error's traceback contains one of these texts, it does not show code of the user.
 _HARNESS_FRAMES: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
-# Seconds between samples of the children. The high-water mark of a child only rises, so the samples miss at most the
-# last moments of the child.
-_SAMPLE_SECONDS: Final = 0.02
-# The value of `Board.iteration` while the test's own body runs.
-_BODY_STEP: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,33 +286,3 @@ def _descendants(pid: int) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
         return psutil.Process(pid).children(recursive=True)
     return []
-
-
-class ChildrenPeak:
-    """The highest sum (`peak`, in bytes) of the high-water marks of all children and descendants alive at one time.
-
-    A forked child begins with its parent's pages, which are not its own memory. So the anonymous memory that the
-    measured process has when the child is first seen is subtracted, unless the child has executed another program.
-    """
-
-    def __init__(self) -> None:
-        self.peak = 0
-        self._first: dict[int, int] = {}
-        self._next = 0.0
-
-    def look(self, pid: int, board: Board) -> None:
-        """Sample the children of a process, if the body of its test runs and the last sample is old enough."""
-        now = clock.monotonic()
-        if now < self._next or board.iteration != _BODY_STEP:
-            return
-        self._next = now + _SAMPLE_SECONDS
-        program, inherited = read_command_line(str(pid)), anonymous_of(pid)
-        total = 0
-        for child in descendants(pid):
-            mark = peak_of(child)
-            if child not in self._first:
-                self._first[child] = min(mark, inherited) if read_command_line(str(child)) == program else 0
-            elif mark < self._first[child]:
-                self._first[child] = 0
-            total += max(0, mark - self._first[child])
-        self.peak = max(self.peak, total)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, default_budget
+from pytest_leakcheck.plugin.isolation.engines import ChildrenPeak
+from pytest_leakcheck.runner.processes.supervisor import Board
 from pytest_leakcheck.runner.repetition import measure_block
 from pytest_leakcheck.runner.sampler import Sampler
 from repeats import repeat
@@ -97,3 +102,27 @@ def test_what_a_child_keeps_is_over_a_budget_of_a_block_and_said_to_be_there() -
         (verdict,) = finished().verdicts
     assert verdict.outcome == "over_budget"
     assert re.search(r"; in child \d+: .*python", verdict.reason)
+
+
+def test_the_peak_of_a_child_is_counted_above_what_it_had_before_the_body(tmp_path: Path) -> None:
+    megabyte = 1 << 20
+    (tmp_path / "board").write_bytes(bytes(Board.SIZE))
+    board, children = Board(tmp_path / "board"), ChildrenPeak()
+
+    def look(step: int) -> int:
+        board.iteration = step
+        # A sample is taken at most every 20 ms.
+        time.sleep(0.03)
+        children.look(os.getpid(), board)
+        return children.peak
+
+    with growing_child() as grow:
+        assert look(1) == 0
+        assert look(2) < megabyte
+        for _ in range(3):
+            grow()
+        assert 3 * megabyte <= look(2) < 4 * megabyte
+        with growing_child():
+            # Of one that is started in the body, the interpreter counts too.
+            assert look(2) > 8 * megabyte
+    board.close()
