@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-import tracemalloc
 from array import array
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -35,7 +34,8 @@ _PLAIN_SECONDS: Final = 1.0
 # Tracing all allocations makes such a run slower. Deep calls are still left out when they cost too much.
 _COMPOSITION_SECONDS: Final = 60.0
 # After a reading for the composition of memory, the next one must wait for this many times the cost of the reading. The
-# cost is CPU time, so a delay of some milliseconds by another process does not raise it.
+# cost is CPU time, so a delay of some milliseconds by another process does not raise it. A look at the composition costs
+# much more, but there are few. It delays only the next one at the same height: memory may rise in the meantime.
 _REST_FACTOR: Final = 8.0
 # If the kernel's high-water mark exceeds the highest exact reading by at most this many bytes, the two agree. It is two
 # of the batches of 32 pages in which the kernel counts.
@@ -73,7 +73,7 @@ class Meter:
         # Several threads may read at the same time. Under this lock, the lower reading of one does not overwrite a
         # higher one of another. The lock is never held during a reading, because a gauge may take the user's locks.
         self._peaks_lock = threading.RLock()
-        self._rest_until = 0.0
+        self._rest_until = self._look_rest_until = 0.0
         self.exact = True
 
     @property
@@ -163,15 +163,27 @@ class Meter:
         with self._peaks_lock:
             self._peaks[name] = max(self._peaks.get(name, 0), value)
 
-    def _inspect_composition(self, frame: FrameType | None, rss: PeakRss) -> None:
-        composition = self._composition
-        if composition is not None and frame is not None and composition.wants(frame, risen := self._risen(rss)):
-            rss.trim()
-            composition.look(frame, risen, self._risen(rss))
+    def _inspect_composition(self, frame: FrameType | None) -> None:
+        composition, began = self._composition, clock.thread_time()
+        if composition is None or frame is None or self._rss is None:
+            return
+        risen = self._risen(self._rss, composition)
+        wanted = composition.wants(frame, risen, rested=clock.monotonic() >= self._look_rest_until)
+        self._rest_until = self._rest_since(began)
+        if wanted:
+            self._rss.trim()
+            composition.look(frame, risen, self._risen(self._rss, composition))
+            self._look_rest_until = self._rest_since(began)
+            # Charge nothing for it, as if another thread had run: calls as deep as this one would be left out.
+            self._tracer.throttle.turn += 1
 
-    def _risen(self, rss: PeakRss) -> int:
-        """Return the resident memory above the start level, without the records of `tracemalloc`."""
-        return rss.now() - self._rss_start - tracemalloc.get_tracemalloc_memory()
+    def _rest_since(self, began: float) -> float:
+        """Return until when to rest after work that this thread began at that CPU time."""
+        return clock.monotonic() + _REST_FACTOR * (clock.thread_time() - began)
+
+    def _risen(self, rss: PeakRss, composition: Composition) -> int:
+        """Return the resident memory above the start level, without that of the trace."""
+        return rss.now() - self._rss_start - composition.tracing_memory()
 
     def culprits(self) -> list[Culprit]:
         """Return where each counter was highest, and the composition of memory; call this after `end`."""
@@ -210,11 +222,8 @@ class Meter:
 
     def _read_for_composition(self, frame: FrameType, _called: Any) -> None:
         """Inspect the composition of memory. Most calls return at once: tracing makes each reading expensive."""
-        if clock.monotonic() < self._rest_until or self._rss is None:
-            return
-        began = clock.thread_time()
-        self._inspect_composition(frame, self._rss)
-        self._rest_until = clock.monotonic() + _REST_FACTOR * (clock.thread_time() - began)
+        if clock.monotonic() >= self._rest_until:
+            self._inspect_composition(frame)
 
     def _read_all(self, frame: FrameType | None = None, called: Any = None) -> None:
         """Read all counters, raise their highest values, and keep the call path of each new peak."""
@@ -222,7 +231,7 @@ class Meter:
             resident = self._rss.now()
             with self._peaks_lock:
                 self._rss_top = max(self._rss_top, resident)
-            self._inspect_composition(frame, self._rss)
+            self._inspect_composition(frame)
         for at, (name, read) in enumerate(self._reads.items()):
             value = read()
             if value > self._tops[at]:

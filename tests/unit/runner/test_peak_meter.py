@@ -11,9 +11,11 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_leakcheck.attribution.tracing.allocations import Composition
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.memory import PeakRss
@@ -276,6 +278,34 @@ def test_memory_that_rises_further_is_looked_into_again(monkeypatch: pytest.Monk
     assert culprit.source.startswith("parts.append(bytes(range(256)) * 4096)")
     assert culprit.share is not None
     assert culprit.share.size > 12 * MIB
+
+
+def test_a_look_that_takes_long_delays_none_at_memory_that_rises_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    import mmap
+
+    look = Composition.look
+
+    def look_long(composition: Composition, *given: Any) -> None:
+        look(composition, *given)
+        end = time.thread_time() + 0.2
+        while time.thread_time() < end:
+            pass
+
+    def work() -> None:
+        parts = []
+        memory = mmap.mmap(-1, 12 * MIB)
+        for at in range(0, 12 * MIB, 4096):
+            memory[at] = 1
+        for _ in range(8):
+            parts.append(bytes(range(256)) * 16384)
+            time.sleep(0.05)
+        memory.close()
+
+    monkeypatch.setattr(Composition, "look", look_long)
+    culprit = named(work)
+    assert culprit.source.startswith("parts.append(bytes(range(256)) * 16384)")
+    assert culprit.owner is not None
+    assert culprit.owner.name.endswith("work() local 'parts'")
 
 
 def test_memory_that_malloc_could_return_is_no_part_of_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
