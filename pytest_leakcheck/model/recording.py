@@ -23,6 +23,8 @@ NOT_READ: Final = "it was not read"
 # A key in the environment of a recording whose memory peak was read between two function calls, not from the coarser
 # high-water mark of the kernel.
 EXACT: Final = "memory peak"
+# The key of the highest reading between two calls, in bytes above the start, if the high-water mark is higher.
+AT_CALLS: Final = "memory at calls"
 # The composition of a peak is analyzed at this share of it, because a second run does not quite reach the same peak.
 _NEAR_PEAK_RATIO: Final = 0.9
 
@@ -175,8 +177,9 @@ class Point:
 
     @property
     def near_peak(self) -> int:
-        """Bytes above the start, slightly below the highest peak of a rank, at which to analyze that rank's memory."""
-        return round(_NEAR_PEAK_RATIO * self.peak(RESIDENT, "per_rank"))
+        """Bytes above the start, slightly below the highest reading of a rank, at which to analyze that rank's memory."""
+        read = [int(one.environment.get(AT_CALLS, 0)) or max(peaks_of(one, RESIDENT)) for one in self.recordings]
+        return round(_NEAR_PEAK_RATIO * max(read))
 
     def kind(self, resource: str) -> Kind:
         """Return how the readings of a resource were obtained, which is the same in all ranks."""
@@ -217,10 +220,10 @@ class Scaled:
         return tuple(point.peak(resource, figure) for point in self.points)
 
     def most_informative_point(self, quick: float) -> Point:
-        """Return the point at which to analyze the composition of memory, of those that took at most `quick` seconds."""
+        """Return the point at which to analyze memory: quicker than `quick` seconds, or three times the smallest."""
         # At least half of its peak comes from the size, if that of any does. Larger sizes are not used, because the
         # analysis makes a run about four times as long.
-        found = [point for point in self.points if point.seconds <= quick] or [self.points[0]]
+        found = [point for point in self.points if point.seconds <= max(quick, 3 * self.points[0].seconds)]
         twice = 2 * self.points[0].peak(RESIDENT, "total")
         return next((point for point in found if point.peak(RESIDENT, "total") >= twice), found[-1])
 

@@ -45,7 +45,8 @@ _MARK_TOLERANCE_BYTES: Final = 1 << 18
 class Meter:
     """The peaks of one run of a test, for use once: `begin` just before it, `checkpoint` in it, `end` right after it.
 
-    `unavailable` says why a resource has no peak. If not `exact`, the peak of memory may be the kernel's mark.
+    `unavailable` says why a resource has no peak. If not `exact`, the peak of memory may be the kernel's mark; `at_calls`
+    is the highest reading.
     """
 
     def __init__(self, wanted: Iterable[str], naming: int = 0) -> None:
@@ -75,6 +76,7 @@ class Meter:
         self._peaks_lock = threading.RLock()
         self._rest_until = self._look_rest_until = 0.0
         self.exact = True
+        self.at_calls = 0
 
     @property
     def device(self) -> str:
@@ -204,6 +206,7 @@ class Meter:
             # allocated and released within one C call. If both agree, the exact one counts.
             mark, now = self._rss.read(), self._rss.reset()
             with self._peaks_lock:
+                self.at_calls = max(self.at_calls, self._rss_top - self._rss_start)
                 if mark - self._rss_top > _MARK_TOLERANCE_BYTES:
                     self._rss_top, self.exact = mark, False
                 found[RESIDENT] = self._rss_top - self._rss_start

@@ -274,6 +274,27 @@ def test_a_process_that_hangs_is_ended_and_says_where(project: Project) -> None:
     assert "--leakcheck-max-time=4" in ran.text
 
 
+SLOW_WHEN_TRACED = """
+    import time
+    import tracemalloc
+
+    import pytest
+
+    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
+    def test_it(n):
+        kept = []
+        for number in range(n):
+            kept.append(bytes(range(256)) * 16384)
+        time.sleep(4 if tracemalloc.is_tracing() else 0)
+"""
+
+
+@pytest.mark.laboratory
+def test_the_run_that_looks_for_the_cause_may_take_longer(project: Project) -> None:
+    found = project.run_test(SLOW_WHEN_TRACED, "--leakcheck-max-time=3").finding("test_it", "rss")
+    assert (found["verdict"], found["owner"]["name"]) == ("over_budget", "test_it() local 'kept'")
+
+
 @pytest.mark.laboratory
 def test_a_gauge_that_is_never_called_is_no_pass(project: Project) -> None:
     write(

@@ -221,10 +221,9 @@ _MIN_SHARE: Final = 0.01
 # Stack frames that `tracemalloc` records per allocation.
 _TRACED_FRAMES: Final = 24
 # Bytes of a call stack that `tracemalloc` keeps to the end but does not count (130,000 in an upload took 40 MiB), and
-# those that it counts in its tables: of a call stack, typically, and of a live block, at most.
+# those that it counts at most, in its tables, for each call stack and each live block.
 _STACK_BYTES: Final = 32 + 12 * _TRACED_FRAMES
-_STACK_ENTRY_BYTES: Final = 48
-_BLOCK_ENTRY_BYTES: Final = 64
+_ENTRY_BYTES: Final = 64
 # Memory that exceeds the highest look by this factor is looked at again at once, up to a maximum number of looks.
 _MIN_RISE: Final = 1.1
 _MAX_LOOKS: Final = 10
@@ -256,10 +255,10 @@ class Composition:
         tracemalloc.start(_TRACED_FRAMES)
 
     def tracing_memory(self) -> int:
-        """Return the bytes that the trace takes; where its call stacks and blocks cannot be told apart, too few."""
+        """Return about as many bytes as the trace takes, rather too few."""
         counted = tracemalloc.get_tracemalloc_memory()
-        of_blocks = _BLOCK_ENTRY_BYTES * max(0, sys.getallocatedblocks() - self._blocks)
-        return counted + max(0, counted - of_blocks) // _STACK_ENTRY_BYTES * _STACK_BYTES
+        of_blocks = _ENTRY_BYTES * max(0, sys.getallocatedblocks() - self._blocks)
+        return counted + max(0, counted - of_blocks) // _ENTRY_BYTES * _STACK_BYTES
 
     def wants(self, frame: FrameType, risen: int, *, rested: bool = True) -> bool:
         """Return whether to look now, with memory `risen` bytes above the start level.

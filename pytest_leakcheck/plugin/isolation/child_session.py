@@ -26,7 +26,7 @@ import pytest
 from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck.model.decoding import decode
-from pytest_leakcheck.model.recording import EXACT, Recording, Sizing
+from pytest_leakcheck.model.recording import AT_CALLS, EXACT, Recording, Sizing
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
@@ -223,12 +223,13 @@ class SizedProtocol:
             series, peaks, phases = meter.end()
             self._board.iteration += 1
             del item.config.stash[keys.METER]
+        read = {EXACT: "between two calls"} if meter.exact else {AT_CALLS: str(meter.at_calls)}
         recording = Recording(
             item.nodeid,
             series,
             stopped="iterations",
             unavailable=meter.unavailable,
-            environment={**describe_environment(meter.device), **({EXACT: "between two calls"} if meter.exact else {})},
+            environment={**describe_environment(meter.device), **read},
             peaks=peaks,
             phases=phases,
         )

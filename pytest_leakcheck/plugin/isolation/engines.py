@@ -49,6 +49,9 @@ _SAMPLE_SECONDS: Final = 0.02
 # The value of `Board.iteration` while the test's own body runs; it is lower until then.
 _BODY_STEP: Final = 2
 
+# How many times as long a run may take that looks for the cause of a memory peak, since it traces all allocations.
+_NAMING_SLOWDOWN: Final = 4.0
+
 # It sets `sys.path` first, so that the child process imports the same modules as this process.
 # A child that the test spawns imports this program too, as `__mp_main__`.
 _CHILD_PROGRAM: Final = """\
@@ -217,7 +220,7 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         config.invocation_params.dir,
         supervisor.quiet_environment(environment),
         start_up=START_UP + (0.0 if sizing else 2 * limit),
-        step=limit if sizing else START_UP + 2 * limit,
+        step=limit * (_NAMING_SLOWDOWN if sizing.naming else 1) if sizing else START_UP + 2 * limit,
         show=config.getoption("capture") == "no",
         ranks=sizing.ranks if sizing else 1,
     )
