@@ -16,7 +16,8 @@ from datasets import Dataset, concatenate_datasets, load_dataset, load_from_disk
 from datasets.table import embed_table_storage
 from huggingface_hub import HfApi
 
-from leakcheck_incidents.hub_upload import fixed, leaky, leaky_commit, shards
+from leakcheck_incidents import MemorySafeUploader
+from leakcheck_incidents.hub_upload import fixed, leaky, leaky_commit, published, shards
 from projects import Project
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def test_every_row_is_what_push_to_hub_makes_of_it(  # noqa: PLR0917 - fixtures 
     # Small enough that a shard has several groups.
     monkeypatch.setattr(shards, "_GROUP_SIZE", 40_000)
     made = SHAPES[shape](dataset)
-    fixed.upload(made, repo, shards=3, api=api)
+    MemorySafeUploader(made, repo, shards=3, api=api).upload()
     assert list(temporary.iterdir()) == []
     made.push_to_hub(f"{repo}-reference", num_shards=3)
     ours, reference = table_of(repo), table_of(f"{repo}-reference")
@@ -85,17 +86,32 @@ def test_every_row_is_what_push_to_hub_makes_of_it(  # noqa: PLR0917 - fixtures 
     assert names_of(api, repo) == names_of(api, f"{repo}-reference")
 
 
-@pytest.mark.parametrize("uploader", [leaky, leaky_commit], ids=["leaky", "leaky_commit"])
-def test_the_leaky_arms_upload_the_same(api: HfApi, repo: str, dataset: Dataset, uploader: Any) -> None:
-    uploader.upload(dataset, repo, shards=3, api=api)
-    fixed.upload(dataset, f"{repo}-fixed", shards=3, api=api)
+@pytest.mark.parametrize("uploader", [leaky.RetainingUploader, leaky_commit.CommitUploader])
+def test_the_leaky_arms_upload_the_same(
+    api: HfApi, repo: str, dataset: Dataset, uploader: type[MemorySafeUploader]
+) -> None:
+    uploader(dataset, repo, shards=3, api=api).upload()
+    MemorySafeUploader(dataset, f"{repo}-fixed", shards=3, api=api).upload()
+    assert table_of(repo).equals(table_of(f"{repo}-fixed"))
+
+
+def test_the_published_loop_uploads_the_same_in_a_commit_per_shard(
+    api: HfApi, repo: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shuffled = dataset.shuffle(seed=4)
+    commits: list[str] = []
+    send = api.upload_file
+    monkeypatch.setattr(api, "upload_file", lambda **named: commits.append(send(**named).oid))
+    published.upload(shuffled, repo, shards=3, api=api)
+    MemorySafeUploader(shuffled, f"{repo}-fixed", shards=3, api=api).upload()
+    assert len(commits) == 3
     assert table_of(repo).equals(table_of(f"{repo}-fixed"))
 
 
 def test_more_shards_than_rows(api: HfApi, repo: str, dataset: Dataset) -> None:
     """`push_to_hub` of 5.2.0 raises IndexError here; the reference is the dataset itself, its files embedded."""
     few = dataset.select([2, 0, 7])
-    fixed.upload(few, repo, shards=5, api=api)
+    MemorySafeUploader(few, repo, shards=5, api=api).upload()
     assert names_of(api, repo) == [f"data/train-0000{number}-of-00005.parquet" for number in range(5)]
     assert table_of(repo).to_pylist() == embed_table_storage(few.with_format("arrow")[:]).to_pylist()
 
@@ -103,11 +119,11 @@ def test_more_shards_than_rows(api: HfApi, repo: str, dataset: Dataset) -> None:
 def test_another_number_of_shards_replaces_the_former_in_one_commit(
     api: HfApi, repo: str, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fixed.upload(dataset, repo, shards=5, api=api)
+    MemorySafeUploader(dataset, repo, shards=5, api=api).upload()
     commits: list[str] = []
     commit = api.create_commit
     monkeypatch.setattr(api, "create_commit", lambda *given, **named: commits.append(commit(*given, **named).oid))
-    fixed.upload(dataset.shuffle(seed=5), repo, shards=2, api=api)
+    MemorySafeUploader(dataset.shuffle(seed=5), repo, shards=2, api=api).upload()
     assert commits == [api.repo_info(repo, repo_type="dataset").sha]
     assert names_of(api, repo) == ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"]
     assert sorted(table_of(repo)["id"].to_pylist()) == list(range(23))
@@ -129,10 +145,10 @@ def test_an_upload_that_failed_is_repeated(
     with monkeypatch.context() as patched:
         patched.setattr(api, "preupload_lfs_files", fail_later)
         with pytest.raises(ConnectionError):
-            fixed.upload(dataset, repo, shards=4, api=api)
+            MemorySafeUploader(dataset, repo, shards=4, api=api).upload()
     assert names_of(api, repo) == []
     for _ in range(2):
-        fixed.upload(dataset, repo, shards=4, api=api)
+        MemorySafeUploader(dataset, repo, shards=4, api=api).upload()
         assert table_of(repo)["id"].to_pylist() == list(range(23))
     assert list(temporary.iterdir()) == []
 

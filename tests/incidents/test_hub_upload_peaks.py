@@ -6,9 +6,11 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from leakcheck_incidents import readme
 from leakcheck_incidents.catalog import INCIDENTS
 from leakcheck_incidents.hub_upload import fixed, leaky, leaky_commit
 from shell import shell
@@ -28,6 +30,7 @@ def test_all_arms_come_out_as_they_must(reproduced: subprocess.CompletedProcess[
     assert "leaky arm: 1 of 1 as expected" in reproduced.stdout
     assert "leaky_commit arm: 1 of 1 as expected" in reproduced.stdout
     assert "fixed arm: 3 of 3 as expected" in reproduced.stdout
+    assert "published arm: 3 of 3 as expected" in reproduced.stdout
     assert "push_to_hub arm: 3 of 3 as expected" in reproduced.stdout
     assert "NOT" not in reproduced.stdout
     # One line of pytest per test, when all of its sizes are over.
@@ -43,22 +46,34 @@ def test_a_leaky_arm_keeps_a_shard_per_shard(reproduced: subprocess.CompletedPro
 
 
 @pytest.mark.laboratory
-def test_the_line_that_reads_the_shards_is_named(reproduced: subprocess.CompletedProcess[str]) -> None:
-    """As the cause; at a size at which the Hub has more memory than the shards, with its share of the peak."""
-    for arm in (leaky, leaky_commit):
+def test_the_line_that_reads_the_shards_and_the_list_that_keeps_them_are_named(
+    reproduced: subprocess.CompletedProcess[str],
+) -> None:
+    for arm, function in ((leaky, leaky.RetainingUploader._send), (leaky_commit, leaky_commit.CommitUploader._send)):
         lines = inspect.getsource(arm).splitlines()
         (line,) = [number for number, text in enumerate(lines, 1) if "path.read_bytes()" in text]
-        name = f"{arm.__name__.rpartition('.')[2]}.py"
-        assert re.search(
-            rf"^  (allocated|largest) +hub_upload/{name}:{line} in upload\(\)$", reproduced.stdout, re.MULTILINE
-        )
+        site = f"hub_upload/{arm.__name__.rpartition('.')[2]}.py:{line} in {function.__qualname__}()"
+        assert re.search(rf"^  allocated +{re.escape(site)}$", reproduced.stdout, re.MULTILINE), reproduced.stdout
+    owners = re.findall(r"^  held by +(.*)$", reproduced.stdout, re.MULTILINE)
+    assert owners == ["ShardedUploader.upload() local 'additions'"] * 2, reproduced.stdout
 
 
-def test_the_arms_differ_by_three_lines() -> None:
+@pytest.mark.laboratory
+def test_the_readme_shows_the_report(reproduced: subprocess.CompletedProcess[str]) -> None:
+    shown, said = readme.report(Path(leaky.__file__).parent), readme.first_block(reproduced.stdout)
+    # Which call of a library was the innermost at that look differs.
+    shown, said = (re.sub(r"(?m)^ +inside .*\n", "", text) for text in (shown, said))
+    assert readme.steady(shown) == readme.steady(said), "run: python -m leakcheck_incidents.readme hub_upload"
+
+
+def test_the_arms_differ_by_two_lines_of_code() -> None:
     ours, theirs = (inspect.getsource(arm).splitlines() for arm in (fixed, leaky))
     assert len(ours) == len(theirs)
     different = [(one, other) for one, other in zip(ours, theirs, strict=True) if one != other]
-    assert len(different) == 3
-    assert different[0][0].startswith('"""')
-    assert "path.read_bytes()" in different[1][1]
-    assert "free_memory=False" in different[2][1]
+    # The docstrings of the module and of the class, and the name of the class.
+    assert [one for one, _other in different[:3] if '"""' in one or one.startswith("class ")] == [
+        one for one, _ in different[:3]
+    ]
+    assert "path.read_bytes()" in different[3][1]
+    assert "free_memory=False" in different[4][1]
+    assert len(different) == 5

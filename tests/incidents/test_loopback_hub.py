@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import socket
@@ -81,28 +82,30 @@ def test_datasets_are_pushed_and_loaded(repo: str, synthetic_arrow: SyntheticArr
 
 
 def test_it_listens_on_this_machine_alone(loopback_hub: LoopbackHub) -> None:
-    listening = [
-        connection.laddr
-        for process in psutil.Process().children()
-        for connection in process.net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    port = urlsplit(loopback_hub.url).port
-    assert {address for address, at in listening if at == port} == {"127.0.0.1"}
+    (hub,) = (one for one in psutil.process_iter() if str(loopback_hub.folder / "contents") in _command_of(one))
+    listening = [one.laddr for one in hub.net_connections(kind="inet") if one.status == psutil.CONN_LISTEN]
+    assert [*map(tuple, listening)] == [("127.0.0.1", urlsplit(loopback_hub.url).port)]
+    # Its memory is none of a test's.
+    assert hub not in psutil.Process().children(recursive=True)
+
+
+def _command_of(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline()
+    return []
 
 
 def test_it_ends_with_the_one_who_started_it() -> None:
     code = (
         "import os\n"
         "from leakcheck_incidents.synthetic.hub import loopback\n"
-        "import psutil\n"
         "with loopback.running() as hub:\n"
-        "    print(psutil.Process().children()[0].pid, hub.url, flush=True)\n"
+        "    print(hub.folder / 'contents', hub.url, flush=True)\n"
         "    os._exit(1)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=600)
-    pid, url = done.stdout.split()
-    psutil.wait_procs([psutil.Process(int(pid))] if psutil.pid_exists(int(pid)) else [], timeout=600)
-    assert not psutil.pid_exists(int(pid))
+    contents, url = done.stdout.split()
+    left = [one for one in psutil.process_iter() if contents in _command_of(one)]
+    assert psutil.wait_procs(left, timeout=600)[1] == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", urlsplit(url).port or 0), timeout=5)
