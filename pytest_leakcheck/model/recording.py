@@ -20,10 +20,9 @@ Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
 
 # The reason for a missing peak if no other is recorded: the test never called ``leakcheck.gauge``.
 NOT_READ: Final = "it was not read"
-# A key in the environment of a recording whose memory peak was read between two function calls, not from the coarser
-# high-water mark of the kernel.
+# Keys in the environment of a recording: its memory peak was read between two calls; or the coarser high-water mark of the
+# kernel is higher than the highest of these readings, which is so many bytes.
 EXACT: Final = "memory peak"
-# The key of the highest reading between two calls, in bytes above the start, if the high-water mark is higher.
 AT_CALLS: Final = "memory at calls"
 # The composition of a peak is analyzed at this share of it, because a second run does not quite reach the same peak.
 _NEAR_PEAK_RATIO: Final = 0.9
@@ -221,8 +220,7 @@ class Scaled:
 
     def most_informative_point(self, quick: float) -> Point:
         """Return the point at which to analyze memory: quicker than `quick` seconds, or three times the smallest."""
-        # At least half of its peak comes from the size, if that of any does. Larger sizes are not used, because the
-        # analysis makes a run about four times as long.
+        # At least half of its peak comes from the size. An analysis makes a run about four times as long.
         found = [point for point in self.points if point.seconds <= max(quick, 3 * self.points[0].seconds)]
         twice = 2 * self.points[0].peak(RESIDENT, "total")
         return next((point for point in found if point.peak(RESIDENT, "total") >= twice), found[-1])

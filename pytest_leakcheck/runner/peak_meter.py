@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import tracemalloc
 from array import array
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import path_to
 from pytest_leakcheck.attribution.inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.allocations import Composition, highest_at
+from pytest_leakcheck.attribution.tracing.allocations import TRACED_FRAMES, Composition, highest_at
 from pytest_leakcheck.attribution.tracing.backends import Tracer
 from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, outer_frame
 from pytest_leakcheck.model.culprit import Culprit, Site
@@ -37,6 +38,10 @@ _COMPOSITION_SECONDS: Final = 60.0
 # cost is CPU time, so a delay of some milliseconds by another process does not raise it. A look at the composition costs
 # much more, but there are few. It delays only the next one at the same height: memory may rise in the meantime.
 _REST_FACTOR: Final = 8.0
+# Bytes of a call stack that `tracemalloc` keeps to the end but does not count (130,000 in an upload took 40 MiB), and
+# those that it counts at most, in its tables, for each call stack and each live block.
+_STACK_BYTES: Final = 32 + 12 * TRACED_FRAMES
+_ENTRY_BYTES: Final = 64
 # If the kernel's high-water mark exceeds the highest exact reading by at most this many bytes, the two agree. It is two
 # of the batches of 32 pages in which the kernel counts.
 _MARK_TOLERANCE_BYTES: Final = 1 << 18
@@ -63,6 +68,7 @@ class Meter:
         self._reads |= {probe.resource: probe.read for probe in self._instruments.probes}
         self._reads |= {name: folder.read for name, folder in self._instruments.folders.items()}
         self._rss = self._open_rss() if RESIDENT in names else None
+        self._blocks = sys.getallocatedblocks()
         self._composition = Composition(RESIDENT, naming) if naming else None
         self._paths: dict[str, tuple[Site, ...]] = {}
         self._peaks = dict.fromkeys([*self._reads, *([RESIDENT] if self._rss else [])], 0)
@@ -169,12 +175,12 @@ class Meter:
         composition, began = self._composition, clock.thread_time()
         if composition is None or frame is None or self._rss is None:
             return
-        risen = self._risen(self._rss, composition)
+        risen = self._risen(self._rss)
         wanted = composition.wants(frame, risen, rested=clock.monotonic() >= self._look_rest_until)
         self._rest_until = self._rest_since(began)
         if wanted:
             self._rss.trim()
-            composition.look(frame, risen, self._risen(self._rss, composition))
+            composition.look(frame, risen, self._risen(self._rss))
             self._look_rest_until = self._rest_since(began)
             # Charge nothing for it, as if another thread had run: calls as deep as this one would be left out.
             self._tracer.throttle.turn += 1
@@ -183,9 +189,9 @@ class Meter:
         """Return until when to rest after work that this thread began at that CPU time."""
         return clock.monotonic() + _REST_FACTOR * (clock.thread_time() - began)
 
-    def _risen(self, rss: PeakRss, composition: Composition) -> int:
+    def _risen(self, rss: PeakRss) -> int:
         """Return the resident memory above the start level, without that of the trace."""
-        return rss.now() - self._rss_start - composition.tracing_memory()
+        return rss.now() - self._rss_start - tracing_memory(self._blocks)
 
     def culprits(self) -> list[Culprit]:
         """Return where each counter was highest, and the composition of memory; call this after `end`."""
@@ -252,6 +258,13 @@ class Meter:
                 self.unavailable[name.partition("@")[0]] = f"its reading failed: {type(error).__name__}: {error}"
             else:
                 self._raise_peak(name, value)
+
+
+def tracing_memory(blocks: int) -> int:
+    """Return about as many bytes as `tracemalloc` takes, rather too few; when it started, so many blocks existed."""
+    counted = tracemalloc.get_tracemalloc_memory()
+    of_blocks = _ENTRY_BYTES * max(0, sys.getallocatedblocks() - blocks)
+    return counted + max(0, counted - of_blocks) // _ENTRY_BYTES * _STACK_BYTES
 
 
 class _CallListener:

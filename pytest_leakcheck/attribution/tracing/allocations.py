@@ -219,11 +219,7 @@ def _add(places: dict[_Line, Kept], line: _Line, one: Kept) -> None:
 # A line that accounts for less of a peak is reported with its share, if that is at least this one.
 _MIN_SHARE: Final = 0.01
 # Stack frames that `tracemalloc` records per allocation.
-_TRACED_FRAMES: Final = 24
-# Bytes of a call stack that `tracemalloc` keeps to the end but does not count (130,000 in an upload took 40 MiB), and
-# those that it counts at most, in its tables, for each call stack and each live block.
-_STACK_BYTES: Final = 32 + 12 * _TRACED_FRAMES
-_ENTRY_BYTES: Final = 64
+TRACED_FRAMES: Final = 24
 # Memory that exceeds the highest look by this factor is looked at again at once, up to a maximum number of looks.
 _MIN_RISE: Final = 1.1
 _MAX_LOOKS: Final = 10
@@ -251,21 +247,12 @@ class Composition:
         self._owner: Owner | None = None
         self._looks = self._height = 0
         self._seen: CodeType | None = None
-        self._blocks = sys.getallocatedblocks()
-        tracemalloc.start(_TRACED_FRAMES)
-
-    def tracing_memory(self) -> int:
-        """Return about as many bytes as the trace takes, rather too few."""
-        counted = tracemalloc.get_tracemalloc_memory()
-        of_blocks = _ENTRY_BYTES * max(0, sys.getallocatedblocks() - self._blocks)
-        return counted + max(0, counted - of_blocks) // _ENTRY_BYTES * _STACK_BYTES
+        tracemalloc.start(TRACED_FRAMES)
 
     def wants(self, frame: FrameType, risen: int, *, rested: bool = True) -> bool:
-        """Return whether to look now, with memory `risen` bytes above the start level.
-
-        If a look finds no line or no owner, another one is due when memory has risen further, and after a rest
-        (`rested`) in another function, because data may have been stored in a variable since.
-        """
+        """Return whether to look now, with memory `risen` bytes above the start level."""
+        # If a look finds no line or no owner, another one is due when memory has risen further, and after a rest
+        # (`rested`) in another function, because data may have been stored in a variable since.
         if risen < self._wanted or self._looks >= _MAX_LOOKS or (self._is_cause and self._owner is not None):
             return False
         if risen >= _MIN_RISE * self._height:

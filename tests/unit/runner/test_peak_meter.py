@@ -337,3 +337,27 @@ def test_memory_that_malloc_could_return_is_no_part_of_what_is_held(monkeypatch:
 def test_what_does_not_come_as_high_again_says_so() -> None:
     culprit = named(lambda: None)
     assert set(culprit.unresolved.values()) == {"it did not rise as high again"}
+
+
+def test_the_memory_of_a_trace_includes_its_call_stacks() -> None:
+    resident = PeakRss()
+    resident.open()
+    blocks = sys.getallocatedblocks()
+    composition = Composition("rss", 8 * MIB)
+    kept: list[list[int]] = []
+
+    def fork(depth: int) -> None:
+        if depth == 0:
+            kept[:] = [[depth]]
+            return
+        fork(depth - 1)
+        fork(depth - 1)
+
+    before = resident.now(), tracemalloc.get_tracemalloc_memory(), peak_meter.tracing_memory(blocks)
+    fork(16)
+    after = resident.now(), tracemalloc.get_tracemalloc_memory(), peak_meter.tracing_memory(blocks)
+    taken, counted_by_python, counted = (end - start for start, end in zip(before, after, strict=True))
+    composition.culprit()
+    resident.close()
+    assert taken > 3 * counted_by_python
+    assert 0.5 * taken <= counted <= 1.1 * taken, (taken, counted)

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
-import tracemalloc
 from collections.abc import Callable
-
-import pytest
 
 from pytest_leakcheck.attribution.call_paths import read_path
 from pytest_leakcheck.attribution.tracing.allocations import Allocations, Composition, Kept, culprit_of
 from pytest_leakcheck.model.culprit import Site
-from pytest_leakcheck.probes.memory import PeakRss
 
 TEST = ("/project/test_it.py", 10)
 CREATES = ("/project/session.py", 20)
@@ -91,30 +87,6 @@ def test_lines_whose_objects_replace_others_are_left_out() -> None:
 
 
 MIB = 1 << 20
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_the_memory_of_a_trace_includes_its_call_stacks() -> None:
-    resident = PeakRss()
-    resident.open()
-    composition = Composition("rss", 8 * MIB)
-    kept: list[list[int]] = []
-
-    def fork(depth: int) -> None:
-        if depth == 0:
-            kept[:] = [[depth]]
-            return
-        fork(depth - 1)
-        fork(depth - 1)
-
-    before = resident.now(), tracemalloc.get_tracemalloc_memory(), composition.tracing_memory()
-    fork(16)
-    after = resident.now(), tracemalloc.get_tracemalloc_memory(), composition.tracing_memory()
-    taken, counted_by_python, counted = (end - start for start, end in zip(before, after, strict=True))
-    composition.culprit()
-    resident.close()
-    assert taken > 3 * counted_by_python
-    assert 0.5 * taken <= counted <= 1.1 * taken, (taken, counted)
 
 
 def test_the_hidden_iterator_of_a_generator_expression_is_no_owner() -> None:
