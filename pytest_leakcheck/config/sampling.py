@@ -124,9 +124,10 @@ class Forecast:
         # How many tests have ended, and how long these took.
         self.done, self._spent = 0, 0.0
 
-    def expected(self, test: str) -> float:
-        """Return how long a test took in an earlier session; 0 if that is unknown."""
-        return self._left.get(test) or 0.0
+    def may_take(self, test: str, seconds: float) -> bool:
+        """Return whether a test took so long in an earlier session, or is not known to take less."""
+        expected = self._left.get(test)
+        return expected is None or expected >= seconds
 
     def end(self, test: str, seconds: float) -> None:
         """Note that a test has ended, after this many seconds."""

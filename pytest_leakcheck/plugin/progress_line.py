@@ -26,7 +26,7 @@ from pytest_leakcheck.probes.own_descriptors import OwnFile
 from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
 from pytest_leakcheck.runner import progress
 
-# Seconds. A test that took longer in the last session has a line from its beginning; a shorter session, no estimate.
+# Seconds. A test that took less in the last session has no line at its beginning; a shorter session, no estimate.
 _SLOW: Final = 1.0
 _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
 _MAX_WIDTH: Final = 80
@@ -146,10 +146,10 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> Generator[None, object, object]:
-        """Show the line at once if the test was slow in the last session: its first iteration may take long."""
+        """Show the line at once, unless the test was fast in the last session: its first iteration may take long."""
         self._erase()
         result = yield
-        if self._forecast.expected(nodeid) >= _SLOW:
+        if self._forecast.may_take(nodeid, _SLOW):
             self._draw("", "")
         return result
 

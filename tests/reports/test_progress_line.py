@@ -66,6 +66,7 @@ def test_it_comes_with_the_first_iteration_that_ends_a_second_after_the_beginnin
     ran = project.run_on_terminal()
     lines = lines_of(ran)
     assert all(len(line) <= 80 for line in lines)
+    assert lines.pop(0) == "leakcheck  test_slow  [0/1]"
     first = re.match(r"leakcheck (\d+)/\d+  test_slow  (warm-up)?", lines[0])
     assert first, lines[0]
     began, *ended = map(float, (project.folder / "times").read_text(encoding="utf-8").split())
@@ -74,7 +75,7 @@ def test_it_comes_with_the_first_iteration_that_ends_a_second_after_the_beginnin
     assert number == 1 or ended[number - 2] - began < 1.0
     assert any(re.fullmatch(r"leakcheck \d+/\d+  test_slow  fd \+1\.0/iter  \[0/1\]", line) for line in lines)
     assert re.fullmatch(r"leakcheck \d+  test_slow  fd: finding the cause  \[0/1\]", lines[-1])
-    # At most four times in a second.
+    # At most four times in a second, after the one at the beginning.
     assert len(lines) <= 2 + 4 * (ended[-1] - began)
     assert ran.verdicts == {("test_slow", "fd"): "leak"}
 
@@ -91,9 +92,11 @@ def test_in_ascii_and_from_the_last_run(project: Project) -> None:
     assert ran.text.isascii()
 
 
-def test_a_fast_session_shows_none(project: Project) -> None:
+def test_a_test_that_was_fast_shows_none(project: Project) -> None:
+    """In the first session, no test is known to be fast: each has a line from its beginning."""
     project.write("test_it.py", "import pytest\n@pytest.mark.fd_budget(0)\ndef test_it(): pass\n")
-    ran = project.run_on_terminal()
+    assert lines_of(project.run_on_terminal(cache=True)) == ["leakcheck  test_it  [0/1]"]
+    ran = project.run_on_terminal(cache=True)
     assert ERASED not in ran.text
     assert "(from the last run)" not in ran.text
 
