@@ -29,7 +29,7 @@ class Short:
 
 SHORT = {
     "tf_data_pipeline": Short(
-        "TestEpochs",
+        "TestEpochs and (leaky or fixed)",
         ("TestEpochs::test_epoch[leaky]", "heap", "leak"),
         ("TestEpochs::test_epoch[fixed]", "heap"),
         # Growth that would reach the limit within so many iterations need not last as long as a cache takes to fill.

@@ -37,7 +37,7 @@ def test_the_incidents_are_listed_with_what_they_need(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["pyav"], "repro pyav: unknown incident; use one of: pyav_loader, "),
-        (["pyav_loader", "--arm", "broken"], "--arm broken: unknown arm; use one of: leaky, fixed or all"),
+        (["pyav_loader", "--arm", "broken"], "--arm broken: unknown arm; use one of: leaky, published, fixed or all"),
         (
             ["pyav_loader", "--out", "file/below"],
             "--out file/below: Not a directory; use a writable folder",

@@ -6,6 +6,8 @@ import pytest
 
 from projects import UNNAMED, Outcome, Project, line_of
 
+pytestmark = pytest.mark.laboratory
+
 # The dataset as a fixture, and what both uploads have in common.
 COMMON = """
     import os
@@ -87,7 +89,6 @@ def test_three_small_sizes_tell_the_two_apart(project: Project) -> None:
         assert ran.status == int(verdict != "ok")
 
 
-@pytest.mark.laboratory
 @pytest.mark.parametrize("test", [TEST, WARMED], ids=["plain", "warmed"])
 def test_the_list_of_operations_is_red_and_named(project: Project, test: str) -> None:
     ran = judge(project, ACCUMULATED, test)
@@ -97,7 +98,6 @@ def test_the_list_of_operations_is_red_and_named(project: Project, test: str) ->
     assert found["owner"]["name"] == "push() local 'additions'", ran.text
 
 
-@pytest.mark.laboratory
 def test_the_published_loop_is_green_after_a_warm_up(project: Project) -> None:
     ran = judge(project, ONE_BY_ONE, WARMED)
     assert ran.verdicts == {("test_push", "rss"): "ok"}, ran.text

@@ -8,6 +8,8 @@ import pytest
 
 from projects import UNNAMED, Outcome, Project
 
+pytestmark = pytest.mark.laboratory
+
 # The write-up's dataset, with its names. A pipeline of synthetic episodes stands in for TFDS.
 DATASET = """
     import gc
@@ -119,7 +121,6 @@ def test_the_buggy_loop_is_red_and_the_one_that_keeps_its_pipeline_green_in_ci(p
     }, ran.text
 
 
-@pytest.mark.laboratory
 def test_the_buggy_loop_is_named(project: Project) -> None:
     ran = validate(project, ("buggy",), TAUGHT, 60)
     found = ran.finding("test_validation[buggy]", "heap")
@@ -130,7 +131,6 @@ def test_the_buggy_loop_is_named(project: Project) -> None:
     assert "per_iteration" not in found["advice"]
 
 
-@pytest.mark.laboratory
 def test_a_published_loop_is_told_what_helps_and_it_does(project: Project) -> None:
     """TensorFlow retains about 1 KiB per pipeline: the level that README.md teaches is not met, however long it runs."""
     ran = validate(project, ("published",), TAUGHT, 60)
