@@ -381,12 +381,12 @@ class CauseSearch:
         if made_of == "handles" and identities:
             retained = handles_in(garbage, identities)
         elif made_of == "memory":
-            retained = largest_in(garbage, _MIN_FREQUENT_RATIO * expected)
+            retained = iter((largest_in(garbage, _MIN_FREQUENT_RATIO * expected),))
         else:
             self._found = replace(self._found, cycle=name_cycles(garbage, expected))
             return
-        if retained:
-            self._found = replace(self._found, cycle=name_cycles(garbage, expected, retained))
+        cycles = (name_cycles(garbage, expected, some) for some in retained if some)
+        self._found = replace(self._found, cycle=next(filter(None, cycles), self._found.cycle))
 
 
 def _own_identities() -> Iterator[int]:

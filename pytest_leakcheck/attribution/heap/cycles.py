@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
 from typing import Any, Final
@@ -41,14 +41,13 @@ def find_garbage(objects: Sequence[Any]) -> list[Any]:
     return [one for one in objects if id(one) in outside]
 
 
-def handles_in(garbage: Sequence[Any], identities: Collection[Hashable]) -> frozenset[int]:
-    """Return the ``id()`` of the objects in garbage that are these handles, or else have the number of one or hide one."""
+def handles_in(garbage: Sequence[Any], identities: Collection[Hashable]) -> Iterator[frozenset[int]]:
+    """Yield the ``id()`` of the objects in garbage that are these handles, have the number of one, and may hide one."""
     parts = _parts(garbage)
-    return frozenset(
-        [number for number, one in parts.items() if handles_of(one, identities)]
-        or [number for number, one in parts.items() if handles_of(one, identities, by_value=True)]
-        or [number for number, one in parts.items() if is_opaque_handle(type(one))]
-    )
+    yield frozenset(number for number, one in parts.items() if handles_of(one, identities))
+    # Other numbers may have the same value.
+    yield frozenset(number for number, one in parts.items() if handles_of(one, identities, by_value=True))
+    yield frozenset(number for number, one in parts.items() if is_opaque_handle(type(one)))
 
 
 def largest_in(garbage: Sequence[Any], least: float) -> frozenset[int]:
