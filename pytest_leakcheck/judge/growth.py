@@ -238,13 +238,14 @@ def _record_evidence(window: Sequence[float]) -> float:
 
 
 def detection_floor(
-    readings: Sequence[int], resource: Resource, tolerance: float, first_look: int, quiet: int
+    readings: Sequence[int], resource: Resource, tolerance: float, first_look: int, quiet: int | None = None
 ) -> float | None:
     """Return the least sustained growth per iteration that would have been called a leak; None for too short a series.
 
-    The readings were judged clean. `quiet` is the number of iterations since the lower envelope last rose.
+    The readings were judged clean. `quiet` is the number of iterations since the lower envelope last rose, for counts
+    without noise.
     """
-    if resource.scarce:
+    if quiet is not None:
         return resource.grain * next(certain for longest, certain in _FLOOR_FACTORS if quiet <= longest) / max(1, quiet)
     orders = _rotate_readings(readings)
 

@@ -2,8 +2,8 @@
 
 This module reads no counter and no clock. The questions, in this order:
 
-0. Does a count in other processes rise, and fall now and then? Their garbage collectors are not watched, so nothing
-   else can be decided.
+0. Does a count in other processes rise, and fall now and then? If their garbage collectors account for the falls, only
+   they release the resource; if something unknown does, nothing else can be decided.
 1. Does the series grow (`judge.growth`)? That is enough for countable resources (descriptors, threads, ...). Memory and
    gc objects must grow for a minimum number of iterations, the horizon, because a bounded cache that is still filling
    may explain it. If the growth would reach the limit of the process within a production run, it is a leak at once.
@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import ceil, inf, isfinite
+from operator import add
 from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
@@ -64,6 +65,9 @@ _ALLOCATOR_MARGIN: Final = 1.5
 _LEVEL_MARGIN: Final = 1.25
 # Growth that takes longer to reach the level is so slow that a library may retain it by design.
 _FAR_ITERATIONS: Final = 1_000
+# What other processes have opened is released by their collectors only if these account for this share of it so far: they
+# run now and then, and the rest is still open.
+_MIN_RELEASED_SHARE: Final = 0.25
 # The recommended time is this multiple of what the iterations took so far.
 _TIME_MARGIN: Final = 1.5
 
@@ -78,7 +82,8 @@ class Context:
         carried: If the series was started again: the level above the first start that the resource had reached by then.
         exact_flat: For resident memory: the exact counter of memory (`heap`) is flat.
         in_child: For resident memory: most of the growth is that of a child process, in which nothing else is counted.
-        elsewhere: Other processes hold a part of the resource, and their garbage collectors are not watched.
+        elsewhere: Other processes hold a part of the resource. They collect garbage only now and then, and some may not
+            report it.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
     """
 
@@ -215,7 +220,7 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
         profile = _RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE
     explained = hint.rate if isfinite(hint.rate) else 0.0
     tolerance = resource.tolerance + budget.per_iteration + explained * _EXPLAINED_MARGIN
-    grown = growth(series.readings, tolerance, profile.leak, exact=resource.scarce)
+    grown = growth(series.readings, tolerance, profile.leak, exact=profile is SCARCE)
     if grown.state == "growing":
         grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
@@ -225,15 +230,22 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
 
 
 def _check_releases_elsewhere(case: _Case) -> Verdict | None:
-    """Question 0: a count in other processes rises steadily, and falls now and then, for an unknown reason."""
-    # Neither growth nor level is judged then, unless the count never exceeds the level, or falls undo under half of the
-    # rises.
-    teeth = detect_sawtooth(case.series.readings) if case.context.elsewhere and case.resource.scarce else None
+    """Question 0: a count in other processes rises steadily, and falls now and then."""
     enough = case.n >= _RELEASED_ELSEWHERE.clean or case.context.final
-    if teeth is None or case.budget.unclosed == "allow" or not enough:
+    if not (case.context.elsewhere and case.resource.scarce and enough) or case.budget.unclosed == "allow":
+        return None
+    x, released = case.series.readings, case.series.released
+    opened = tuple(map(add, x, accumulate(released, initial=0))) if any(released) else x
+    grown = growth(opened, case.tolerance, case.profile.leak)
+    if grown.state == "growing" and sum(released) >= _MIN_RELEASED_SHARE * (opened[-1] - opened[0]):
+        return _say_unclosed(case, grown.slope, "the garbage collector of a child process")
+    # Neither growth nor level is judged if the reason of the falls is unknown, unless the count never exceeds the level,
+    # or falls undo under half of the rises.
+    teeth = detect_sawtooth(opened)
+    if teeth is None:
         return None
     rise, fall = teeth
-    highest = max(case.series.readings) - case.series.readings[0]
+    highest = max(x) - x[0]
     within = case.budget.level is not None and highest <= case.budget.level
     if within or (case.grown.state == "growing" and case.grown.slope > rise / 2):
         return None
@@ -308,7 +320,9 @@ def _judge_extrapolation(case: _Case, over: int, level: int) -> Verdict:
 def _check_level(case: _Case) -> Verdict | None:
     """Question 2 of the module: the level is exceeded, and the counter has settled."""
     allowed = case.budget.level
-    if allowed is None or case.level <= allowed + case.resource.slack:
+    # A count that other processes vary by more, such as with what is on its way from them, was as high at the start.
+    slack = case.wander if case.profile is _RELEASED_ELSEWHERE else case.resource.slack
+    if allowed is None or case.level <= allowed + slack:
         return None
     enough = (_RELEASED_ELSEWHERE if case.profile is _RELEASED_ELSEWHERE else SCARCE).clean
     settled = case.grown.state == "flat" and case.n >= min(enough, case.context.effort.usual)
@@ -337,9 +351,15 @@ def _check_unclosed(case: _Case) -> Verdict | None:
     """Question 3: the resource is released, but only by the garbage collector."""
     if case.collected.state != "growing" or case.budget.unclosed == "allow":
         return None
-    slope = case.collected.slope
-    much = f"{slope:.3g} {case.resource.plural}" if case.resource.unit == "count" else case.amount(slope)
-    reason = f"{much} per iteration released by the garbage collector only"
+    return _say_unclosed(case, case.collected.slope, "the garbage collector")
+
+
+def _say_unclosed(case: _Case, slope: float, collector: str) -> Verdict:
+    much = case.amount(slope)
+    if case.resource.unit == "count":
+        things = case.resource.plural
+        much = f"1 {things.removesuffix('s')}" if slope == 1 else f"{slope:.3g} {things}"
+    reason = f"{much} per iteration released by {collector} only"
     advice = "close them when done: the collector runs late, or never if it is disabled"
     return case.say("unclosed", reason, advice, slope=slope)
 
@@ -358,6 +378,8 @@ def _check_settled(case: _Case) -> Verdict | None:
     if case.budget.level is not None and case.level > case.budget.level:
         level, slack = case.amount(case.level), case.amount(case.resource.slack)
         note = f"{level} above the start; up to {slack} over the level is attributed to the interpreter"
+        if case.profile is _RELEASED_ELSEWHERE:
+            note = f"{level} above the start; varies by {case.amount(case.wander)} between iterations"
     return case.say("ok", note, floor=_compute_floor(case))
 
 
@@ -418,5 +440,6 @@ def _advise_more(case: _Case) -> str:
 
 
 def _compute_floor(case: _Case) -> float | None:
-    floor = detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, case.grown.quiet)
+    quiet = case.grown.quiet if case.profile is SCARCE else None
+    floor = detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, quiet)
     return floor * _ALLOCATOR_MARGIN if floor is not None and case.resource.name == HEAP else floor

@@ -188,11 +188,12 @@ class CauseSearch:
             return
         self._made = made
         self._why["site"] = made.why
+        self._sampler.instruments.watch.released_names.update(made.released)
+        if made.process:
+            self._why["owner"] = "they are in a child process, whose objects are not searched"
+            return
         if self._verdict.outcome == "unclosed":
             yield from self._find_cycle()
-            return
-        if made.process:
-            self._why["owner"] = "they are held in a child process, whose objects are not searched"
             return
         if before is None:
             self._why["owner"] = f"a search of {objects:,} objects would take longer than the time that was left"
@@ -411,7 +412,7 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
         held[red.resource] = tuple(
             Held(now.children.get(pid, "ended"), 1, f"child {pid}, +{more[pid]}") for pid in grown
         )
-    if sampler.instruments.watch.released_names:
+    if red.outcome == "unclosed" and red.traits.handles == "fds":
         held[red.resource] = handles.group_files(
             map(handles.describe_target, sampler.instruments.watch.released_names.elements())
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, find_resource
+from pytest_leakcheck.probes.child_collectors import read_released
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
 from pytest_leakcheck.probes.garbage_collector import ROUNDS, has_frozen
@@ -276,8 +277,10 @@ class Sampler:
         own = self.instruments.tree.own()
         # The finalizer of an event loop, for example, breaks its own cycle. The collector then counts no garbage, so
         # the descriptors and threads of this process are compared too.
-        if (watch.enabled and (self._collect(row, whole) or self.instruments.tree.own() != own)) or watch.has_released:
-            self._note_released(row, before, on_device)
+        collected = watch.enabled and (self._collect(row, whole) or self.instruments.tree.own() != own)
+        in_children = read_released() if before.process else (0, 0)
+        if collected or watch.has_released or any(in_children):
+            self._note_released(row, before, on_device, in_children)
             return
         self._fds[row], self._threads[row], self._processes[row] = before
 
@@ -285,10 +288,11 @@ class Sampler:
         objects = self.samples.columns[OBJECTS][row - 1] if row and OBJECTS in self.samples.columns else 0
         return self._collection.collect(row, objects, whole=whole)
 
-    def _note_released(self, row: int, before: TreeCount, on_device: int) -> None:
+    def _note_released(self, row: int, before: TreeCount, on_device: int, in_children: tuple[int, int]) -> None:
         after = self.instruments.tree.read()
         fds, threads, of_device = self.instruments.watch.take_released()
-        for name, first, last, earlier in zip(TREE, before, after, (fds, threads, 0), strict=True):
+        released = (fds + in_children[0], threads + in_children[1], 0)
+        for name, first, last, earlier in zip(TREE, before, after, released, strict=True):
             self.samples.columns[name][row] = last
             if row:
                 self.samples.released[name][row - 1] = earlier + max(0, first - last)

@@ -155,8 +155,8 @@ def _floor(window: Track, found: Outlook) -> float | None:
     """Return `Outlook.floor`, found by trial as for a noisy counter, because descriptors come and go all the time."""
     resource = found.resource
     grain = resource.grain * (_FLOOR_SCALE if resource.unit == "count" else 1)
-    counter = replace(resource, scarce=False, grain=grain)
+    counter = replace(resource, grain=grain)
     values = [value * _FLOOR_SCALE for value in window.values]
-    least = detection_floor(values, counter, resource.tolerance * _FLOOR_SCALE, SCARCE.leak, quiet=0)
+    least = detection_floor(values, counter, resource.tolerance * _FLOOR_SCALE, SCARCE.leak)
     seconds = (window.at[-1] - window.at[0]) / (len(window.at) - 1)
     return least / _FLOOR_SCALE * found.pace / seconds if least is not None and seconds > 0 else None

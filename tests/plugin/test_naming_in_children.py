@@ -163,9 +163,7 @@ def test_the_line_in_the_worker_is_named(leaky: tuple[Outcome, str], test: str) 
     where = found["culprit"]["where"]
     assert where["process"].startswith("child process ")
     assert (where["phase"], where["fixture"], found["culprit"]["hint"]) == ("", "", "")
-    assert found["culprit"]["unresolved"] == {
-        "owner": "they are held in a child process, whose objects are not searched"
-    }
+    assert found["culprit"]["unresolved"] == {"owner": "they are in a child process, whose objects are not searched"}
 
 
 @pytest.mark.parametrize("test", UNNAMED)
@@ -236,3 +234,59 @@ def test_the_line_in_a_worker_of_a_dataloader_is_named(project: Project, context
     project.write("test_loader.py", f"LEAKY = False\n{loader}")
     outcome = project.run()
     assert outcome.verdicts == {("test_next", "fd"): "ok"}, outcome.text
+
+
+CYCLES = """
+    import multiprocessing, os
+    import pytest
+
+    LEAKY = True
+
+    class Source:
+        def __init__(self, path):
+            self.number = os.open(path, os.O_RDONLY)  # of the cycle LEAK
+            self.itself = self
+
+        def close(self):
+            if self.number >= 0:
+                os.close(self.number)
+                self.number = -1
+
+        __del__ = close
+
+    def read(path):
+        source = Source(path)
+        if not LEAKY:
+            source.close()
+        # The collector runs after some hundred new objects.
+        return len([[] for _ in range(2_000)])
+
+    @pytest.fixture(scope="module")
+    def pool():
+        with multiprocessing.get_context(CONTEXT).Pool(1) as pool:
+            yield pool
+
+    @pytest.mark.fd_budget(0)
+    def test_read(pool):
+        pool.apply(read, (__file__,))
+"""
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_what_only_the_collector_of_a_worker_releases_is_unclosed_with_its_line(project: Project, context: str) -> None:
+    text = f"CONTEXT = {context!r}\n" + CYCLES.replace("\n    ", "\n")
+    path = project.write("test_cycles.py", text)
+    outcome = project.run()
+    found = outcome.finding("::test_read")
+    assert found["verdict"] == "unclosed", outcome.text
+    assert 0.9 <= found["slope"] <= 1.1
+    assert "1 descriptor per iteration released by the garbage collector of a child process only" in outcome.one_line
+    assert (found["site"]["line"], found["site"]["function"]) == (
+        line_of("the cycle LEAK", path.read_text()),
+        "Source.__init__",
+    ), outcome.text
+    assert {one["what"] for one in found["held"]} == {str(path)}
+
+    project.write("test_cycles.py", text.replace("LEAKY = True", "LEAKY = False"))
+    outcome = project.run()
+    assert outcome.verdicts == {("test_read", "fd"): "ok"}, outcome.text

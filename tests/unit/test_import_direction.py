@@ -21,13 +21,13 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 300,
-    "attribution": 5400,
+    "attribution": 5500,
     "baseline": 550,
     "config": 1450,
     "judge": 1800,
     "model": 1300,
     "plugin": 4300,
-    "probes": 2850,
+    "probes": 2950,
     "report": 1850,
     "runner": 4000,
     "watch": 1100,

@@ -2,11 +2,13 @@
 
 `prepare_children` installs a signal handler, which forked children inherit, and which `multiprocessing` passes to those
 that it spawns or that its fork server forks. During the search, each of them gets the signal: `sys.settrace` then
-reports the lines of its main thread, and the descriptors are counted at each line.
+reports the lines of its main thread, and the descriptors are counted at each line. To find out what only its garbage
+collector releases, that is switched off meanwhile, and the tracer collects at each new descriptor.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from multiprocessing.process import current_process
@@ -28,13 +30,17 @@ from pytest_leakcheck.attribution.call_paths import is_harness, is_standard, pat
 from pytest_leakcheck.attribution.handles import open_files, read_process_name
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival
 from pytest_leakcheck.model.culprit import Site
+from pytest_leakcheck.probes.child_collectors import unwatch_children, watch_children
 from pytest_leakcheck.probes.clock import monotonic
+from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.processes import descendants, read_command_line
 
 # A function that has had this many events and has opened nothing is then traced without its lines.
 _MAX_EVENTS: Final = 10_000
 # Seconds of all events after which a child is not traced any more.
 _MAX_SECONDS: Final = 8.0
+# It exists in the folder during rounds in which the tracers collect.
+_COLLECTS: Final = "collects"
 _NO_HANDLER: Final = "it was not started by os.fork or multiprocessing during the session, or its signals are changed"
 _NO_ANSWER: Final = "its main thread ran no Python code between the start and the end of the search"
 _TRACED_ALREADY: Final = "it is traced by another tool, such as a debugger or coverage"
@@ -70,10 +76,14 @@ _PREPARED: Final[list[_Handler]] = []
 
 
 def prepare_children() -> bool:
-    """Make the children that this process starts from now on traceable; return whether this call has done so."""
+    """Make the children that this process starts from now on traceable, and report what their collectors release.
+
+    Return whether `release_children` is to undo this call.
+    """
+    watched = watch_children()
     # Only the main thread can handle signals. Programs take the lowest of the real-time signals first.
     if _PREPARED or not sys.platform.startswith("linux") or threading.current_thread() is not threading.main_thread():
-        return False
+        return watched
     free = [one for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1) if signal.getsignal(one) is signal.SIG_DFL]
     folder = f"{tempfile.gettempdir()}/pytest-leakcheck-{os.urandom(8).hex()}"
     _PREPARED.extend(_Handler(number, folder) for number in free[:1])
@@ -82,20 +92,27 @@ def prepare_children() -> bool:
         install(*arguments)
         # Each process of `multiprocessing` begins with a copy of its parent's configuration.
         vars(current_process())["_config"][_NAME] = handler
-    return bool(_PREPARED)
+    return watched or bool(_PREPARED)
 
 
 def release_children() -> None:
     """Undo `prepare_children` in this process."""
+    unwatch_children()
     while _PREPARED:
         signal.signal(_PREPARED.pop().number, signal.SIG_DFL)
         vars(current_process())["_config"].pop(_NAME, None)
 
 
 class TracedChildren:
-    """The child processes during one round: `begin_iteration` before each iteration, and `close` at the end."""
+    """The child processes during one round: `begin_iteration` before each iteration, and `close` at the end.
 
-    def __init__(self) -> None:
+    With `unclosed`, only descriptors count that the collector of a child releases; their targets are `released`.
+    """
+
+    def __init__(self, *, unclosed: bool = False) -> None:
+        self._unclosed = unclosed
+        self._collected: Counter[int] = Counter()
+        self.released: list[str] = []
         # Where the children have opened what they have not closed, by process and descriptor, where it is known.
         self.found: dict[tuple[int, int], Arrival] = {}
         # The processes with new descriptors, those with the most without a known line first; `why` is that of the first.
@@ -106,13 +123,15 @@ class TracedChildren:
         with suppress(OSError):
             for handler in _PREPARED:
                 Path(handler.folder).mkdir(0o700)
+                if unclosed:
+                    Path(handler.folder, _COLLECTS).touch()
 
     def begin_iteration(self) -> None:
         """Start the tracer in children that were seen before: a new one may be about to execute another program."""
         for pid in descendants(os.getpid()):
             if pid not in self._before:
                 self._before[pid] = open_files(str(pid))
-            elif pid not in self._reasons:
+            elif self._reasons.get(pid, _NO_HANDLER) == _NO_HANDLER:
                 self._reasons[pid] = _send_signal(pid) or _NO_ANSWER
 
     def close(self) -> None:
@@ -120,11 +139,12 @@ class TracedChildren:
         unknown: Counter[int] = Counter()
         for pid, before in self._before.items():
             new = {fd: what for fd, what in open_files(str(pid)).items() if before.get(fd) != what}
-            if new:
-                found = dict(self._read(pid, new))
+            found = dict(self._read(pid, new))
+            count = self._collected[pid] if self._unclosed else len(new)
+            if count:
                 self.found |= found
-                self.count += len(new)
-                unknown[pid] = len(new) - len(found)
+                self.count += count
+                unknown[pid] = count - len(found)
         for handler in _PREPARED:
             shutil.rmtree(handler.folder, ignore_errors=True)
         for pid in self._reasons:
@@ -133,19 +153,29 @@ class TracedChildren:
         self.why = next((self._reasons.get(pid, _NO_ANSWER) for pid in self.names), "")
 
     def _read(self, pid: int, new: Mapping[int, str]) -> Iterator[tuple[tuple[int, int], Arrival]]:
-        """Yield where a child opened its new descriptors; keep the reason why some are missing."""
+        """Yield where a child opened its new, or collected, descriptors; keep the reason why some are missing."""
+        opened: dict[int, tuple[str, Any]] = {}
         with suppress(OSError, ValueError, IndexError):
             for line in Path(_PREPARED[0].folder, str(pid)).read_text(encoding="utf-8").splitlines():
-                why, *records = json.loads(line)
-                self._reasons[pid] = self._reasons[pid] if records else why
-                for fd, what, path in records:
-                    if new.get(fd) == what:
-                        yield (pid, fd), Arrival(tuple(Site(*site) for site in path), what, exact=True)
+                why, records, collected = json.loads(line)
+                self._reasons[pid] = self._reasons[pid] if records or collected else why
+                for fd, what, target in collected:
+                    self._collected[pid] += 1
+                    self.released.append(target)
+                    if self._unclosed and fd in opened and opened[fd][0] == what:
+                        yield (pid, self._collected[pid]), _arrival(*opened.pop(fd))
+                opened |= {fd: (what, path) for fd, what, path in records}
+        if not self._unclosed:
+            yield from (((pid, fd), _arrival(*opened[fd])) for fd in opened if opened[fd][0] == new.get(fd))
 
     def describe(self, pids: Collection[int] = ()) -> str:
         """Describe some of the processes with new descriptors; by default, all of them."""
         names = [name for pid, name in self.names.items() if not pids or pid in pids]
         return f"{len(names)} child processes, such as {names[0]}" if len(names) > 1 else f"child process {names[0]}"
+
+
+def _arrival(what: str, path: Sequence[Sequence[Any]]) -> Arrival:
+    return Arrival(tuple(Site(*site) for site in path), what, exact=True)
 
 
 def _send_signal(pid: int) -> str:
@@ -165,8 +195,13 @@ def _send_signal(pid: int) -> str:
 class _Tracer:
     """The tracer of the main thread of this process, a child. It appends reasons, or descriptors with paths, to a file."""
 
-    def __init__(self, file: str, frame: FrameType | None) -> None:
+    def __init__(self, file: str, frame: FrameType | None, *, collects: bool) -> None:
         """Trace the current thread from here on; the frame is the innermost one of the program."""
+        self._collects = collects
+        if collects:
+            gc.disable()
+            # A collection then walks what is new.
+            gc.freeze()
         self._file, self._pid = file, os.getpid()
         self._known, self._last, self._others = open_files(), _count(), _times_of_other_threads()
         self._events: Counter[CodeType] = Counter()
@@ -176,7 +211,7 @@ class _Tracer:
         if sys.gettrace() is not None:
             self._write(_TRACED_ALREADY)
             return
-        self._write("")
+        self._write()
         while frame is not None:
             # Frames that run already make no event of a call.
             if _is_traced(frame.f_code.co_filename):
@@ -185,6 +220,10 @@ class _Tracer:
         sys.settrace(self._global_trace)
 
     def stop(self) -> None:
+        if self._collects:
+            self._collects = False
+            gc.unfreeze()
+            gc.enable()
         if sys.gettrace() is self._global_trace:
             sys.settrace(None)
 
@@ -240,6 +279,7 @@ class _Tracer:
             self.stop()
 
     def _record_new(self, frame: FrameType, line: int) -> None:
+        collected = self._collect() if self._collects else []
         before, self._known = self._known, open_files()
         fresh = [(fd, what) for fd, what in self._known.items() if before.get(fd) != what]
         if fresh:
@@ -248,14 +288,22 @@ class _Tracer:
             frame.f_trace_lines = True
         if fresh and self._others != _times_of_other_threads():
             self._write(_OTHER_THREADS)
-        elif fresh and line:
+            fresh = []
+        if (fresh and line) or collected:
             path = [[site.file, site.line, site.function, site.call] for site in path_to(frame)]
             path[-1][1] = line
-            self._write("", *((fd, what, path) for fd, what in fresh))
+            self._write("", [(fd, what, path) for fd, what in fresh if line], collected)
 
-    def _write(self, *record: object) -> None:
+    def _collect(self) -> list[tuple[int, str, str]]:
+        """Collect, and return which descriptors this has released, with the identity of the file and the target."""
+        before, targets = open_files(), open_targets()
+        gc.collect()
+        after = open_files()
+        return [(fd, what, targets.get(fd, "")) for fd, what in before.items() if after.get(fd) != what]
+
+    def _write(self, why: str = "", opened: Sequence[object] = (), collected: Sequence[object] = ()) -> None:
         with suppress(OSError), Path(self._file).open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(record)}\n")
+            file.write(f"{json.dumps((why, opened, collected))}\n")
 
 
 _TRACERS: Final[list[_Tracer]] = []
@@ -266,7 +314,8 @@ def restart_tracer(folder: str, frame: FrameType | None) -> None:
     while _TRACERS:
         _TRACERS.pop().stop()
     if os.access(folder, os.W_OK):
-        _TRACERS.append(_Tracer(f"{folder}/{os.getpid()}", frame))
+        collects = gc.isenabled() and os.access(f"{folder}/{_COLLECTS}", os.F_OK)
+        _TRACERS.append(_Tracer(f"{folder}/{os.getpid()}", frame, collects=collects))
 
 
 @cache

@@ -97,6 +97,8 @@ class Made:
     native: tuple[str, ...] = ()
     # The child processes that most of the growth is in, as text.
     process: str = ""
+    # What the garbage collectors of children have released at the end of the round, as targets of descriptors.
+    released: tuple[str, ...] = ()
     # The resource that the path creates in place of the one that was searched for.
     companion: str = ""
     # Whether C has allocated it, and Python's objects hold little of it.
@@ -194,8 +196,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     found, counted = list[Arrival](), 0
     with ExitStack() as stack:
         freed = stack.enter_context(closing(Freed(arrivals, things))) if unclosed else None
-        # The collector of a child is not watched.
-        children = stack.enter_context(closing(TracedChildren())) if things.in_children and not unclosed else None
+        children = stack.enter_context(closing(TracedChildren(unclosed=unclosed))) if things.in_children else None
         tracer = stack.enter_context(closing(Tracer(arrivals, schedule.plain_seconds)))
         # The slope of handles with a size is in bytes.
         for _ in schedule.iterations(min(slope, 1.0) if things.sized else slope):
@@ -208,14 +209,17 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
             schedule.collect()
             found += freed.take() if freed else ()
     alive, of_children = arrivals.survivors(), children.found if children is not None else {}
-    wanted = max(1.0, _MIN_RATIO * slope * counted)
-    place = _find_most_common(found if unclosed else (*alive.values(), *of_children.values()), things)
+    expected = slope * counted
+    if unclosed and children is not None and children.count:
+        # Workers that prefetch open late. What they have collected is evidence, if it is as much as of one iteration.
+        expected = min(expected, max(slope, children.count))
+    wanted = max(1.0, _MIN_RATIO * expected)
+    place = _find_most_common((*(found if unclosed else alive.values()), *of_children.values()), things)
     if place is None or place[1] < wanted:
         if children is not None and children.count >= wanted:
             where = children.describe()
-            return Made(
-                why=f"created in {where}; no line is known, because {children.why or _SCATTERED}", process=where
-            )
+            why = f"created in {where}; no line is known, because {children.why or _SCATTERED}"
+            return Made(why=why, process=where, released=tuple(children.released))
         why = _SCATTERED if place is not None else _NO_CALL_SEEN if counted else schedule.why_none
         if arrivals.handed_in:
             why = _IN_ANOTHER_THREAD + " or ".join(arrivals.handed_in[:_MAX_LINES_SHOWN])
@@ -225,7 +229,8 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
     arrival = place[0]
     made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
     if children is not None and any(one is arrival for one in of_children.values()):
-        return replace(made, process=children.describe({pid for pid, _fd in _of_line(made, of_children)}))
+        where = children.describe({pid for pid, _fd in _of_line(made, of_children)})
+        return replace(made, process=where, released=tuple(children.released))
     if arrival.ends_early or (tracer.throttle.coarse and not _has_own_line(arrival.path)):
         return Made(why=_TOO_MANY_CALLS)
     # Handles that other lines created are not part of this leak. Those that another thread created may be.

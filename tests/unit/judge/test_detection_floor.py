@@ -39,7 +39,7 @@ def judged(readings: list[int], resource: Resource) -> str:
 
 
 def floor_of(readings: list[int], resource: Resource) -> float:
-    found = detection_floor(readings, resource, resource.tolerance, FIRST_LOOK, quiet=len(readings) - 1)
+    found = detection_floor(readings, resource, resource.tolerance, FIRST_LOOK)
     assert found is not None
     return found
 
@@ -113,7 +113,7 @@ def test_a_descriptor_that_is_kept_at_random_as_often_as_the_floor_says_is_no_ok
 
 def test_a_series_that_is_too_short_has_none() -> None:
     heap = RESOURCES["heap"]
-    assert detection_floor([5] * 6, heap, heap.tolerance, FIRST_LOOK, 5) is None
+    assert detection_floor([5] * 6, heap, heap.tolerance, FIRST_LOOK) is None
 
 
 @pytest.mark.parametrize("name", ["heap", "object", "block", "mmap", "rss"])

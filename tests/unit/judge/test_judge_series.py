@@ -383,7 +383,7 @@ def test_what_is_missing_is_said_with_the_growth_so_far_and_the_time_that_it_tak
     assert judged(range(11, 17), budget("fd"), final=True).advice == f"about 13 {MORE}"
 
 
-# Child processes have a part: their garbage collectors are not watched, and show in the shape alone.
+# Child processes have a part: what their garbage collectors release is known, or shows in the shape alone.
 
 
 def teeth(rise: int, kept: int = 0) -> Callable[[int], int]:
@@ -399,6 +399,38 @@ def test_what_children_let_go_of_at_once_is_inconclusive_with_its_rise(rise: int
     assert verdict.reason.endswith(" are released at once, by a child or its garbage collector")
     # Growth that is the smaller part of it does not make it a leak of that little.
     assert walk(budget("fd", 0), teeth(9, kept=1), elsewhere=True).slope == 10
+
+
+def test_what_the_collectors_of_children_account_for_is_unclosed() -> None:
+    # A count on its way moves it as well.
+    opened = [30 + 9 * i + 40 * (i * i % 7 == 1) for i in range(51)]
+    released = [60 if i % 7 == 6 else 0 for i in range(50)]
+    readings = [all_ever - sum(released[:i]) for i, all_ever in enumerate(opened)]
+    verdict = judge(Series("fd", tuple(readings), tuple(released)), budget("fd", 0), Context(elsewhere=True))
+    assert verdict is not None
+    assert verdict.outcome == "unclosed"
+    assert 9 <= verdict.slope <= 10
+    assert verdict.reason.endswith(
+        " descriptors per iteration released by the garbage collector of a child process only"
+    )
+    # One collection in a leak of the same rate does not make it so.
+    grows = Series("fd", tuple(30 + 9 * i for i in range(51)), (0,) * 20 + (9,) + (0,) * 29)
+    verdict = judge(grows, budget("fd", 0), Context(elsewhere=True))
+    assert verdict is not None
+    assert verdict.outcome == "leak"
+
+
+def test_what_is_on_its_way_from_children_is_noise() -> None:
+    def on_its_way(i: int) -> int:
+        # Lower at the start than ever after.
+        return 203 + i * i * 7 % 90 if i else 200
+
+    verdict = walk(budget("fd", 0), on_its_way, elsewhere=True)
+    assert verdict.outcome == "ok"
+    assert verdict.reason == "3 above the start; varies by 82 between iterations"
+    # A leak of as much per iteration as the floor shows.
+    floor = verdict.floor or 0
+    assert walk(budget("fd", 0), lambda i: on_its_way(i) + round(floor * i), elsewhere=True).outcome == "leak"
 
 
 def test_more_iterations_are_not_the_only_advice_if_a_childs_collector_may_be_the_cause() -> None:

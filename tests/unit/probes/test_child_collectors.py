@@ -1,0 +1,92 @@
+"""What the collectors of children release: from which children it is known, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_leakcheck.probes.child_collectors import read_released, unwatch_children, watch_children
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+@pytest.fixture(autouse=True)
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    unwatch_children()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert watch_children()
+    yield
+    unwatch_children()
+
+
+class Cycle:
+    """It has two descriptors, or a thread that waits to end with it."""
+
+    def __init__(self, *, with_thread: bool = False) -> None:
+        self.itself = self
+        self.pipe = os.pipe()
+        self.thread = threading.Thread(target=os.read, args=(self.pipe[0], 1)) if with_thread else None
+        if self.thread is not None:
+            self.thread.start()
+
+    def __del__(self) -> None:
+        if self.thread is not None:
+            os.write(self.pipe[1], b"x")
+            self.thread.join()
+        for number in self.pipe:
+            os.close(number)
+
+
+def collect_in_child(*, with_thread: bool = False, held: bool = False) -> None:
+    pid = os.fork()
+    if pid == 0:
+        kept = Cycle(with_thread=with_thread)
+        if not held:
+            del kept
+        gc.collect()
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def test_what_the_collector_of_a_forked_child_releases_is_known_once() -> None:
+    collect_in_child(held=True)
+    assert read_released() == (0, 0)
+    collect_in_child()
+    collect_in_child(with_thread=True)
+    assert read_released() == (4, 1)
+    assert read_released() == (0, 0)
+
+
+def test_a_process_that_is_measured_itself_reports_nothing_but_its_children_do() -> None:
+    pid = os.fork()
+    if pid == 0:
+        # As the harness does when it begins to measure.
+        watch_children()
+        Cycle()
+        gc.collect()
+        collect_in_child()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert read_released() == (2, 0)
+
+
+def test_the_file_is_removed_by_the_process_that_has_made_it(tmp_path: Path) -> None:
+    (file,) = tmp_path.iterdir()
+    pid = os.fork()
+    if pid == 0:
+        unwatch_children()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert file.exists()
+    unwatch_children()
+    assert not file.exists()
+    # What runs on reports nothing any more, and fails at nothing.
+    collect_in_child()
+    assert read_released() == (0, 0)
