@@ -29,6 +29,7 @@ from pytest_leakcheck.attribution.call_paths import (
     with_functions,
 )
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step
+from pytest_leakcheck.probes import clock
 
 # The possible numbers of stack frames recorded per allocation, each with a factor: how much more time tracing may add
 # than with one frame, with which it starts. One alone made JSON processing of 1.5 ms 9 times slower.
@@ -39,6 +40,9 @@ _MAX_SLOWDOWN: Final = 8.0
 _MIN_PLAIN_SECONDS: Final = 0.001
 # Bytes. Python takes larger blocks from malloc, not from its own pools (Objects/obmalloc.c).
 _MAX_POOL_BLOCK_BYTES: Final = 512
+# Other threads rest if they have worked for less than a quarter of this time, and are waited for at most that long.
+_QUIET_SECONDS: Final = 0.002
+_MAX_QUIET_SECONDS: Final = 1.0
 # A line or an owner is named only if it accounts for at least this share of the growth or the peak.
 _MIN_EXPLAINED_RATIO: Final = 0.5
 # If a line allocates less than this share, and generated code calls it, the line may create only a part of the whole.
@@ -80,7 +84,7 @@ class Allocations:
         if self._iterations == 0:
             depth = self._choose_depth(seconds / max(self._plain, _MIN_PLAIN_SECONDS))
             if depth != self._depth:
-                tracemalloc.stop()
+                _stop()
                 tracemalloc.start(depth)
                 self._depth = depth
                 return
@@ -117,8 +121,20 @@ class Allocations:
             replacing = {line for line, count in made.items() if count >= _MIN_EXPLAINED_RATIO * self.counted}
             after = {stack: held for stack, held in after.items() if stack[0] not in replacing}
         if not self._theirs:
-            tracemalloc.stop()
+            _stop()
         return _diff_stacks(self._before, after, self.counted)
+
+
+def _stop() -> None:
+    """Stop `tracemalloc` when no other thread works, or after a while."""
+    # Before CPython 3.12.9 and 3.13.2 (gh-128679), a thread that allocates without the GIL at this moment crashes the
+    # process. Each thread of C code that calls Python does, such as those of a tf.data pipeline.
+    deadline, other = clock.monotonic() + _MAX_QUIET_SECONDS, inf
+    while clock.monotonic() < deadline and other > _QUIET_SECONDS / 4:
+        before = clock.process_time() - clock.thread_time()
+        clock.sleep(_QUIET_SECONDS)
+        other = clock.process_time() - clock.thread_time() - before
+    tracemalloc.stop()
 
 
 @contextmanager
@@ -131,7 +147,7 @@ def python_traced() -> Iterator[Callable[[], int]]:
         yield lambda: tracemalloc.get_traced_memory()[0]
     finally:
         if not theirs:
-            tracemalloc.stop()
+            _stop()
 
 
 def _sum_by_stack(min_size: int) -> dict[_Stack, tuple[int, int]]:
@@ -280,7 +296,7 @@ class Composition:
 
     def culprit(self) -> Culprit:
         """Stop `tracemalloc` and return the culprit. Call this only at the end: reading source files retains memory."""
-        tracemalloc.stop()
+        _stop()
         found = read_path(with_functions(self._path)) if self._path else None
         source = text_of(found.site) if found else ""
         where = found if self._is_cause else None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from collections.abc import Callable
+
+import pytest
 
 from pytest_leakcheck.attribution.call_paths import read_path
 from pytest_leakcheck.attribution.tracing.allocations import Allocations, Composition, Kept, culprit_of
@@ -103,3 +106,43 @@ def test_the_hidden_iterator_of_a_generator_expression_is_no_owner() -> None:
     # The frame of the generator expression has a variable `.0`, which reaches all of the parts too.
     assert owner.name == f"{test_the_hidden_iterator_of_a_generator_expression_is_no_owner.__name__}() local 'parts'"
     assert owner.holds.startswith("8 × bytes")
+
+
+# Threads of C code, which call Python and end, as those of a tf.data pipeline do. Tracing is stopped in their midst.
+NATIVE_THREADS = """
+import ctypes, tracemalloc
+from pytest_leakcheck.attribution.tracing.allocations import Allocations
+
+libc, left = ctypes.CDLL(None), 0
+
+def work(_argument):
+    global left
+    left -= 1
+    if left > 0:
+        start()
+
+call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(work)
+
+def start():
+    thread = ctypes.c_ulong()
+    libc.pthread_create(ctypes.byref(thread), None, call, None)
+    libc.pthread_detach(thread)
+
+for _ in range(3):
+    allocations = Allocations(1.0)
+    allocations.open()
+    kept = [[] for _ in range(200_000)]
+    left = 400
+    for _ in range(3):
+        start()
+    allocations.close()
+print("ended")
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="starts threads of the C library")
+def test_the_trace_ends_while_threads_of_c_end() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", NATIVE_THREADS], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
