@@ -61,6 +61,8 @@ class Settling:
         self._drained: Mapping[str, int] = {}
         self._uncorrected: Mapping[str, int] = {}
         self.joins_in_vain = 0
+        # The number of iterations before the start level.
+        self.to_skip = 0
 
     def start_clocks(self) -> None:
         self._began = clock.monotonic()
@@ -116,10 +118,11 @@ class Settling:
 
     @property
     def is_filling(self) -> bool:
-        return self._full_at > 0
+        return self._full_at > 0 or self.to_skip > 0
 
     def has_filled(self) -> bool:
-        """Return whether the time is over that `delay_start` has begun."""
+        """Return whether the delay is over that `delay_start` or `to_skip` has set; call it after each iteration."""
+        self.to_skip = max(0, self.to_skip - 1)
         if clock.monotonic() >= self._full_at:
             self._full_at = 0.0
         return not self.is_filling
