@@ -221,7 +221,13 @@ class CauseSearch:
             samples = self._sampler.samples
             blocks = samples.above_start(BLOCKS) / samples.n if samples.has(BLOCKS) else inf
             made = yield from rounds.trace_allocations(
-                slope, self._rate, self._schedule, by_size=of_heap, steady=steady, blocks=blocks
+                slope,
+                self._rate,
+                self._schedule,
+                by_size=of_heap,
+                of_objects=self._resource.made_of == "objects",
+                steady=steady,
+                blocks=blocks,
             )
         if not made.path:
             made = yield from rounds.charge(read, slope, self._rate, self._schedule, of_heap=of_heap, of_c=made.of_c)
@@ -312,7 +318,9 @@ class CauseSearch:
         """List the kinds of objects that are retained: first the entries that the owner has gained."""
         iterations, made_of = self._schedule.used, self._resource.made_of
         least_bytes = _MIN_BYTES_SHARE * self._verdict.slope * iterations if made_of == "memory" else 0.0
-        kinds = kinds_of(came, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes, more)
+        sought = self._made.kind
+        alike = [one for one in came if id(type(one)) == sought] if sought else came
+        kinds = kinds_of(alike, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes, more)
         gained = [one for one in growing if not one.is_value and any(one.holder is owner for owner in holders.objects)]
         entries = [kind_of_entries(one, iterations, of_bytes=made_of != "objects") for one in gained]
         listed: dict[str, Held] = {}
@@ -330,7 +338,7 @@ class CauseSearch:
             return Sought(iterations, slope, identities=made.identities)
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
-            return Sought(iterations, rate, in_python=True)
+            return Sought(iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind)
         if made_of == "blocks":
             return Sought(iterations, rate, made.size, in_python=True)
         return Sought(iterations, rate, made.size or slope, in_python=made.size is not None)

@@ -64,6 +64,7 @@ class Sought:
     """What is known of what is retained; `rate` (objects) and `size` (bytes) are per iteration, where known.
 
     `identities`: the handles that still exist, if handles are retained. `in_python`: Python may have allocated it.
+    `kind`: the type that all of it has, by its ``id()``; 0 if unknown.
     `more`: how many more objects of each type exist now, by its ``id()``; None if unknown. `exits`: how many more
     callbacks `atexit` has. `unfit`: the containers whose new entries do not stand for it, by ``id()``.
     """
@@ -73,6 +74,7 @@ class Sought:
     size: float | None = None
     identities: Collection[Hashable] | None = None
     in_python: bool = False
+    kind: int = 0
     more: Mapping[int, int] | None = None
     exits: int = 0
     unfit: frozenset[int] = frozenset()
@@ -238,7 +240,7 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
     """Group the new objects that may be retained by type: not builtin, then builtin (none if the rate is unknown)."""
     by_kind: dict[str, list[object]] = defaultdict(list)
     for one in came:
-        if type(one) not in AUXILIARY_TYPES and not is_ours(one):
+        if type(one) not in AUXILIARY_TYPES and not is_ours(one) and sought.kind in (0, id(type(one))):
             by_kind[f"{inspection.module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
     ranked: list[tuple[float, float, list[object]]] = []

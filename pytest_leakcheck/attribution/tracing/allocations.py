@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from math import inf
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
@@ -56,23 +56,38 @@ _Stack: TypeAlias = tuple[_Line, ...]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a call path (outermost first, no function names), or all to one line, retains per iteration; in bytes."""
+    """What a call path (outermost first, no function names), or all to one line, retains per iteration; in bytes.
+
+    If objects are counted in place of blocks, `kind` is the ``id()`` of the type that all of them have; else 0.
+    """
 
     path: tuple[Site, ...]
     blocks: float
     size: float
+    kind: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The number of blocks or objects of one call stack, their bytes, and `Kept.kind`."""
+
+    count: int = 0
+    size: int = 0
+    kind: int = 0
 
 
 class Allocations:
     """Trace of the allocations that are retained over several iterations; it uses the program's own, if there is one."""
 
-    def __init__(self, plain_seconds: float, *, of_heap: bool = False) -> None:
+    def __init__(self, plain_seconds: float, *, of_heap: bool = False, of_objects: bool = False) -> None:
         """Prepare a trace, which `open` starts; with `of_heap`, of blocks from malloc only, not from Python's pools."""
+        # The tracked objects after each iteration, if wanted.
+        self._objects: list[dict[_Stack, _Sum]] | None = [] if of_objects else None
         self._min_size = _MAX_POOL_BLOCK_BYTES + 1 if of_heap else 0
         self._plain = plain_seconds
         self._depth = 1
         self._chosen = self._theirs = tracemalloc.is_tracing()
-        self._before: dict[_Stack, tuple[int, int]] = {}
+        self._before: dict[_Stack, _Sum] = {}
         self._iterations = 0
 
     def open(self) -> None:
@@ -89,6 +104,8 @@ class Allocations:
                 self._depth = depth
                 return
             self._before = _sum_by_stack(self._min_size)
+        if self._objects is not None:
+            self._objects.append(_sum_objects_by_stack())
         self._iterations += 1
 
     def _choose_depth(self, slower: float) -> int:
@@ -124,6 +141,20 @@ class Allocations:
             _stop()
         return _diff_stacks(self._before, after, self.counted)
 
+    def retained_objects(self) -> tuple[Kept, ...]:
+        """Return by call path what has become more in each iteration; a number that others replace rises and falls.
+
+        Only objects whose allocation is known: that of one in a free list of the interpreter is not, nor up to Python 3.11
+        that of an instance of an ordinary class.
+        """
+        sums = self._objects or [{}]
+        rising = {
+            stack: now
+            for stack, now in sums[-1].items()
+            if all(after.get(stack, _Sum()).count > before.get(stack, _Sum()).count for before, after in pairwise(sums))
+        }
+        return _diff_stacks(sums[0], rising, self.counted) if self.counted else ()
+
 
 def _stop() -> None:
     """Stop `tracemalloc` when no other thread works, or after a while."""
@@ -150,28 +181,40 @@ def python_traced() -> Iterator[Callable[[], int]]:
             _stop()
 
 
-def _sum_by_stack(min_size: int) -> dict[_Stack, tuple[int, int]]:
+def _sum_by_stack(min_size: int) -> dict[_Stack, _Sum]:
     """Sum the blocks and bytes of the live traced blocks of this size or more by call stack, innermost frame first."""
-    found: dict[_Stack, tuple[int, int]] = {}
+    found: dict[_Stack, _Sum] = {}
     for _domain, size, frames, *_total in tracemalloc.take_snapshot().traces._traces:  # type: ignore[attr-defined]
         if size < min_size:
             continue
-        blocks, held = found.get(frames, (0, 0))
-        found[frames] = blocks + 1, held + size
+        known = found.get(frames, _Sum())
+        found[frames] = _Sum(known.count + 1, known.size + size)
     return found
 
 
-def _diff_stacks(
-    before: Mapping[_Stack, tuple[int, int]], after: Mapping[_Stack, tuple[int, int]], iterations: int
-) -> tuple[Kept, ...]:
+def _sum_objects_by_stack() -> dict[_Stack, _Sum]:
+    found: dict[_Stack, _Sum] = {}
+    for one in gc.get_objects():
+        trace = tracemalloc.get_object_traceback(one)
+        if trace is not None:
+            stack = tuple((frame.filename, frame.lineno) for frame in reversed(trace))
+            kind = id(type(one))
+            known = found.get(stack) or _Sum(kind=kind)
+            kind = kind if kind == known.kind else 0
+            found[stack] = _Sum(known.count + 1, known.size + sys.getsizeof(one), kind)
+    return found
+
+
+def _diff_stacks(before: Mapping[_Stack, _Sum], after: Mapping[_Stack, _Sum], iterations: int) -> tuple[Kept, ...]:
     """Return the growth of each call stack per iteration, the most blocks first, without allocations by the harness."""
     kept = []
-    for stack, (blocks, size) in after.items():
-        then = before.get(stack, (0, 0))
+    for stack, now in after.items():
+        then = before.get(stack, _Sum())
         # A raw trace of `tracemalloc` lists the innermost frame first.
-        if blocks > then[0] and not is_harness(stack[0][0]):
+        if now.count > then.count and not is_harness(stack[0][0]) and stack[0][0] != tracemalloc.__file__:
             path = tuple(Site(file, line, "") for file, line in reversed(stack))
-            kept.append(Kept(path, (blocks - then[0]) / iterations, (size - then[1]) / iterations))
+            more, size = (now.count - then.count) / iterations, (now.size - then.size) / iterations
+            kept.append(Kept(path, more, size, now.kind))
     return tuple(sorted(kept, key=lambda one: -one.blocks))
 
 
@@ -228,8 +271,9 @@ def _find_caller_of_generated_code(path: Sequence[Site]) -> set[_Line]:
 
 
 def _add(places: dict[_Line, Kept], line: _Line, one: Kept) -> None:
-    known = places.get(line, Kept(one.path, 0.0, 0.0))
-    places[line] = Kept(known.path, known.blocks + one.blocks, known.size + one.size)
+    known = places.get(line, Kept(one.path, 0.0, 0.0, one.kind))
+    kind = one.kind if one.kind == known.kind else 0
+    places[line] = Kept(known.path, known.blocks + one.blocks, known.size + one.size, kind)
 
 
 # A line that accounts for less of a peak is reported with its share, if that is at least this one.

@@ -91,6 +91,8 @@ class Made:
     in_line: bool = True
     # Bytes per iteration that Python allocates there and that are retained.
     size: float | None = None
+    # The type, by ``id()``, of the objects that are created there and retained in each iteration; 0 if unknown.
+    kind: int = 0
     # The handles that were created on this line and are still alive.
     identities: frozenset[Hashable] = frozenset()
     # The C functions that allocated the memory, innermost first.
@@ -243,16 +245,23 @@ def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
 
 
 def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the round
-    slope: float, rate: float, schedule: Schedule, *, by_size: bool, steady: bool = False, blocks: float = inf
+    slope: float,
+    rate: float,
+    schedule: Schedule,
+    *,
+    by_size: bool,
+    of_objects: bool = False,
+    steady: bool = False,
+    blocks: float = inf,
 ) -> Generator[None, None, Made]:
-    """Find the line whose allocations by Python are retained; the slope is in objects, blocks or bytes (`by_size`).
+    """Find the line whose allocations by Python are retained; the slope is in blocks, bytes or objects (`of_objects`).
 
     `steady`: the number of tracked objects does not grow. `blocks`: how many memory blocks an iteration adds.
     """
     # The growth of a resource that grows rarely may fall into the few iterations of the trace by chance.
     often = rate >= _MIN_RATIO
     most = _MAX_EXCESS_RATIO * (slope if by_size else blocks) if often and (steady or not by_size) else inf
-    allocations = Allocations(schedule.plain_seconds, of_heap=by_size)
+    allocations = Allocations(schedule.plain_seconds, of_heap=by_size, of_objects=of_objects)
     allocations.open()
     try:
         for _ in schedule.iterations(rate):
@@ -264,7 +273,8 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
             allocations.iteration_done(seconds)
     finally:
         kept = allocations.close(steady=steady)
-    found = culprit_of(kept, slope, by_size=by_size, most=most)
+    found = culprit_of(allocations.retained_objects(), slope, by_size=by_size)
+    found = found or culprit_of(kept, slope, by_size=by_size, most=most)
     if found is None and culprit_of(kept, slope, by_size=by_size) is not None:
         return Made(why="what Python allocates replaces what it frees")
     if found is None:
@@ -274,7 +284,7 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
     if not _has_own_line(found.path) or (is_part and len(found.path) == 1):
         # If recording frames takes too long, only the last one is recorded.
         return Made(why=f"allocated at {found.path[-1].file}:{found.path[-1].line}, whose callers are unknown")
-    return Made(found.path, size=found.size)
+    return Made(found.path, size=found.size, kind=found.kind)
 
 
 def charge(  # noqa: PLR0913 - three describe the counter, three the round

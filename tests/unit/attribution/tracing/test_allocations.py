@@ -108,6 +108,39 @@ def test_the_hidden_iterator_of_a_generator_expression_is_no_owner() -> None:
     assert owner.holds.startswith("8 × bytes")
 
 
+class Part:
+    """Replaced by more or fewer in each iteration."""
+
+    __slots__ = ("name",)
+
+
+class Entry:
+    """Retained, one per iteration."""
+
+    __slots__ = ("name",)
+
+
+def test_of_objects_the_line_that_retains_some_each_time_is_named() -> None:
+    entries: list[Entry] = []
+    parts: list[Part] = []
+    gc.freeze()
+    allocations = Allocations(0.001, of_objects=True)
+    allocations.open()
+    try:
+        for number in (5, 3, 4, 9, 6, 8, 12):
+            parts[:] = [Part() for _ in range(number)]
+            entries.append(Entry())
+            allocations.iteration_done(0.001)
+    finally:
+        kept = allocations.close()
+        gc.unfreeze()
+    found = culprit_of(allocations.retained_objects(), 1.0, by_size=False)
+    assert found is not None
+    assert (found.kind, found.blocks) == (id(Entry), 1.0)
+    # By blocks, it would be the line of these.
+    assert kept[0].path[-1].line == found.path[-1].line - 1
+
+
 # Threads of C code, which call Python and end, as those of a tf.data pipeline do. Tracing is stopped in their midst.
 NATIVE_THREADS = """
 import ctypes, tracemalloc
