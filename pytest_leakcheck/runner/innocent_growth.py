@@ -27,8 +27,6 @@ from pytest_leakcheck.runner.sampler import Sampler
 # because resources ended late or garbage was frozen.
 _MAX_FULL_RESTARTS: Final = 8
 _MAX_LATE_RESTARTS: Final = 2
-# Iterations before the start level after garbage was found that had been frozen while alive.
-_SKIPPED_ITERATIONS: Final = 16
 # A cache that holds less than this share of the growth is no explanation. For example, a test may leak executors with
 # one thread each: every executor could take more threads, but holds only one of those that leaked.
 _MIN_EXPLAINED_SHARE: Final = 0.1
@@ -69,8 +67,7 @@ class InnocentGrowth:
         self._left = left
         self.restarts = self._late = 0
         self._rested = 0.0
-        # How much garbage was found that had been frozen while alive, and after how many iterations.
-        self._garbage: tuple[int, int] | None = None
+        self._had_garbage = False
 
     def watch(self) -> None:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
@@ -182,22 +179,14 @@ class InnocentGrowth:
         new = new_views()
         garbage = sampler.thaw(suspicion.resource)
         unknown = self.owners.find_earlier(new)
-        rows, since_start = sampler.samples.n, garbage
-        if self._garbage is not None:
-            # What was alive at that freeze was garbage before this series began, unless it became more with the iterations.
-            earlier, after = self._garbage
-            iterations = rows + _SKIPPED_ITERATIONS
-            since_start = rows * (garbage - earlier) // (iterations - after) if iterations != after else garbage
-        explains = 2 * since_start >= sampler.samples.above_start(suspicion.resource) and garbage > 0
-        # Garbage of a few iterations is gone now, and what is alive now is garbage after a few more. If there is more yet,
-        # freeze nothing from here on, although each collection then walks all objects.
-        if explains and self._garbage is not None:
+        explains = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
+        # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on, although each collection
+        # then walks all objects.
+        if explains and self._had_garbage:
             sampler.forget_own_work()
         else:
             sampler.refreeze()
-        if explains and self._garbage is None:
-            self._garbage = garbage, rows
-            sampler.settling.to_skip = _SKIPPED_ITERATIONS
+        self._had_garbage |= explains
         return self._begin_again(sampler) if explains or unknown else None
 
     def _may_begin_again(self, suspicion: Verdict) -> bool:

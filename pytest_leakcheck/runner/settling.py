@@ -61,8 +61,6 @@ class Settling:
         self._drained: Mapping[str, int] = {}
         self._uncorrected: Mapping[str, int] = {}
         self.joins_in_vain = 0
-        # The number of iterations before the start level.
-        self.to_skip = 0
 
     def start_clocks(self) -> None:
         self._began = clock.monotonic()
@@ -118,11 +116,10 @@ class Settling:
 
     @property
     def is_filling(self) -> bool:
-        return self._full_at > 0 or self.to_skip > 0
+        return self._full_at > 0
 
     def has_filled(self) -> bool:
-        """Return whether the delay is over that `delay_start` or `to_skip` has set; call it after each iteration."""
-        self.to_skip = max(0, self.to_skip - 1)
+        """Return whether the time is over that `delay_start` has begun."""
         if clock.monotonic() >= self._full_at:
             self._full_at = 0.0
         return not self.is_filling
