@@ -238,7 +238,7 @@ def _check_releases_elsewhere(case: _Case) -> Verdict | None:
     opened = tuple(map(add, x, accumulate(released, initial=0))) if any(released) else x
     grown = growth(opened, case.tolerance, case.profile.leak)
     if grown.state == "growing" and sum(released) >= _MIN_RELEASED_SHARE * (opened[-1] - opened[0]):
-        return _say_unclosed(case, grown.slope, "the garbage collector of a child process")
+        return _say_unclosed(case, grown.slope, "a garbage collector")
     # Neither growth nor level is judged if the reason of the falls is unknown, unless the count never exceeds the level,
     # or falls undo under half of the rises.
     teeth = detect_sawtooth(opened)

@@ -145,6 +145,8 @@ class Sampler:
         if resident is not None and resident.named:
             self.samples.follow_children(descendants(os.getpid()) if self.instruments.tree.read().process else ())
         self.instruments.start(seconds)
+        # What the children of earlier tests have released counts for none.
+        read_released()
         self.settling.start_clocks()
         # What the first reading of the folders allocates is then part of the start level.
         self._read_folders(0)

@@ -280,7 +280,7 @@ def test_what_only_the_collector_of_a_worker_releases_is_unclosed_with_its_line(
     found = outcome.finding("::test_read")
     assert found["verdict"] == "unclosed", outcome.text
     assert 0.9 <= found["slope"] <= 1.1
-    assert "1 descriptor per iteration released by the garbage collector of a child process only" in outcome.one_line
+    assert "1 descriptor per iteration released by a garbage collector only" in outcome.one_line
     assert (found["site"]["line"], found["site"]["function"]) == (
         line_of("the cycle LEAK", path.read_text()),
         "Source.__init__",

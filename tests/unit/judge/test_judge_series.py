@@ -410,9 +410,7 @@ def test_what_the_collectors_of_children_account_for_is_unclosed() -> None:
     assert verdict is not None
     assert verdict.outcome == "unclosed"
     assert 9 <= verdict.slope <= 10
-    assert verdict.reason.endswith(
-        " descriptors per iteration released by the garbage collector of a child process only"
-    )
+    assert verdict.reason.endswith(" descriptors per iteration released by a garbage collector only")
     # One collection in a leak of the same rate does not make it so.
     grows = Series("fd", tuple(30 + 9 * i for i in range(51)), (0,) * 20 + (9,) + (0,) * 29)
     verdict = judge(grows, budget("fd", 0), Context(elsewhere=True))
