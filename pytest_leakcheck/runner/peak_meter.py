@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-import tracemalloc
 from array import array
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import path_to
 from pytest_leakcheck.attribution.inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.allocations import TRACED_FRAMES, Composition, highest_at
+from pytest_leakcheck.attribution.tracing.allocations import Composition, highest_at, tracing_memory
 from pytest_leakcheck.attribution.tracing.backends import Tracer
 from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, outer_frame
 from pytest_leakcheck.model.culprit import Culprit, Site
@@ -38,10 +37,6 @@ _COMPOSITION_SECONDS: Final = 60.0
 # cost is CPU time, so a delay of some milliseconds by another process does not raise it. A look at the composition costs
 # much more, but there are few. It delays only the next one at the same height: memory may rise in the meantime.
 _REST_FACTOR: Final = 8.0
-# Bytes of a call stack that `tracemalloc` keeps to the end but does not count (130,000 in an upload took 40 MiB), and
-# those that it counts at most, in its tables, for each call stack and each live block.
-_STACK_BYTES: Final = 32 + 12 * TRACED_FRAMES
-_ENTRY_BYTES: Final = 64
 # If the kernel's high-water mark exceeds the highest exact reading by at most this many bytes, the two agree. It is two
 # of the batches of 32 pages in which the kernel counts.
 _MARK_TOLERANCE_BYTES: Final = 1 << 18
@@ -258,13 +253,6 @@ class Meter:
                 self.unavailable[name.partition("@")[0]] = f"its reading failed: {type(error).__name__}: {error}"
             else:
                 self._raise_peak(name, value)
-
-
-def tracing_memory(blocks: int) -> int:
-    """Return about as many bytes as `tracemalloc` takes, rather too few; when it started, so many blocks existed."""
-    counted = tracemalloc.get_tracemalloc_memory()
-    of_blocks = _ENTRY_BYTES * max(0, sys.getallocatedblocks() - blocks)
-    return counted + max(0, counted - of_blocks) // _ENTRY_BYTES * _STACK_BYTES
 
 
 class _CallListener:

@@ -26,10 +26,10 @@ MOST_LINES = {
     "config": 1450,
     "judge": 1800,
     "model": 1300,
-    "plugin": 4300,
+    "plugin": 4250,
     "probes": 2950,
     "report": 1850,
-    "runner": 4000,
+    "runner": 4050,
     "watch": 1100,
 }
 # A room that must not import another one, although that one is below it.

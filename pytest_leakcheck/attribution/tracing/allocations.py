@@ -279,7 +279,11 @@ def _add(places: dict[_Line, Kept], line: _Line, one: Kept) -> None:
 # A line that accounts for less of a peak is reported with its share, if that is at least this one.
 _MIN_SHARE: Final = 0.01
 # Stack frames that `tracemalloc` records per allocation.
-TRACED_FRAMES: Final = 24
+_TRACED_FRAMES: Final = 24
+# Bytes of a call stack that `tracemalloc` keeps to the end but does not count (130,000 in an upload took 40 MiB), and
+# those that it counts at most, in its tables, for each call stack and each live block.
+_STACK_BYTES: Final = 32 + 12 * _TRACED_FRAMES
+_ENTRY_BYTES: Final = 64
 # Memory that exceeds the highest look by this factor is looked at again at once, up to a maximum number of looks.
 _MIN_RISE: Final = 1.1
 _MAX_LOOKS: Final = 10
@@ -289,6 +293,13 @@ _NOT_ALLOCATED_BY_PYTHON: Final = "not allocated by Python: allocations in C are
 _NO_LINE: Final = "no line of Python allocated half of it, and allocations in C are not traced to a line"
 _IN_CHILDREN: Final = "most of it is in child processes, which are not searched"
 _NO_OWNER: Final = "no variable of a running function, and no attribute of one, holds half of it"
+
+
+def tracing_memory(blocks: int) -> int:
+    """Return about as many bytes as `tracemalloc` takes, rather too few; when it started, so many blocks existed."""
+    counted = tracemalloc.get_tracemalloc_memory()
+    of_blocks = _ENTRY_BYTES * max(0, sys.getallocatedblocks() - blocks)
+    return counted + max(0, counted - of_blocks) // _ENTRY_BYTES * _STACK_BYTES
 
 
 class Composition:
@@ -307,7 +318,7 @@ class Composition:
         self._owner: Owner | None = None
         self._looks = self._height = 0
         self._seen: CodeType | None = None
-        tracemalloc.start(TRACED_FRAMES)
+        tracemalloc.start(_TRACED_FRAMES)
 
     def wants(self, frame: FrameType, risen: int, *, rested: bool = True) -> bool:
         """Return whether to look now, with memory `risen` bytes above the start level."""

@@ -30,12 +30,10 @@ from pytest_leakcheck.plugin.item_reports import plain_node_id
 from pytest_leakcheck.plugin.other_plugins import SESSION_FOLDER, has_timeout, is_worker
 from pytest_leakcheck.plugin.report_files import folder_of_reports
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
-from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.folders import PRIVATE_PREFIX
-from pytest_leakcheck.probes.memory import anonymous_of, peak_of, resident_of
-from pytest_leakcheck.probes.processes import descendants, read_command_line
 from pytest_leakcheck.runner.processes import supervisor
+from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
 
 # Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
@@ -43,11 +41,6 @@ START_UP: Final = 60.0
 # The name of the lock file and of the xdist group that keep xdist workers from running worlds at the same time, because
 # their processes would starve each other.
 WORLD_GROUP: Final = "leakcheck-worlds"
-# Seconds between samples of the children. A child's high-water mark only rises, so that samples miss at most its last
-# moments.
-_SAMPLE_SECONDS: Final = 0.02
-# The value of `Board.iteration` while the test's own body runs; it is lower until then.
-_BODY_STEP: Final = 2
 
 # How many times as long a run may take that looks for the cause of a memory peak, since it traces all allocations.
 _NAMING_SLOWDOWN: Final = 4.0
@@ -68,49 +61,6 @@ if __name__ == "__main__":
     import pytest
     sys.exit(pytest.main(start["options"] + start["arguments"]))
 """
-
-
-class ChildrenPeak:
-    """The highest sum (`peak`, in bytes) of the memory of all children and descendants alive at one time.
-
-    That of a child is its high-water mark. What it has had before the body of the test is subtracted. A forked child
-    begins with its parent's pages, which are not its own memory. So the anonymous memory that the measured process has
-    when the child is first seen is subtracted, unless the child has executed another program.
-    """
-
-    def __init__(self) -> None:
-        self.peak = 0
-        # The memory and the high-water mark of each child just before the body.
-        self._before: dict[int, tuple[int, int]] = {}
-        self._first: dict[int, int] = {}
-        self._next = 0.0
-
-    def look(self, pid: int, board: supervisor.Board) -> None:
-        """Sample the children of a process, if its test has not ended and the last sample is old enough."""
-        now = clock.monotonic()
-        if now < self._next or board.iteration > _BODY_STEP:
-            return
-        self._next = now + _SAMPLE_SECONDS
-        if board.iteration < _BODY_STEP:
-            before = {child: (resident_of(child), peak_of(child)) for child in descendants(pid)}
-            if board.iteration < _BODY_STEP:
-                self._before = before
-            return
-        program, inherited = read_command_line(str(pid)), anonymous_of(pid)
-        total = 0
-        for child in descendants(pid):
-            mark = peak_of(child)
-            resident, mark_before = self._before.get(child, (0, 0))
-            if resident and mark >= mark_before:
-                # Its mark tells nothing of the body as long as it is that of an earlier moment.
-                total += max(0, (mark if mark > mark_before else resident_of(child)) - resident)
-                continue
-            if child not in self._first:
-                self._first[child] = min(mark, inherited) if read_command_line(str(child)) == program else 0
-            elif mark < self._first[child]:
-                self._first[child] = 0
-            total += max(0, mark - self._first[child])
-        self.peak = max(self.peak, total)
 
 
 class Subprocess:

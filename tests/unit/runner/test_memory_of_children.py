@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, default_budget
-from pytest_leakcheck.plugin.isolation.engines import ChildrenPeak
+from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
 from pytest_leakcheck.runner.processes.supervisor import Board
 from pytest_leakcheck.runner.repetition import measure_block
 from pytest_leakcheck.runner.sampler import Sampler

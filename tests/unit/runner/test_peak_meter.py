@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.tracing.allocations import Composition
+from pytest_leakcheck.attribution.tracing.allocations import Composition, tracing_memory
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.memory import PeakRss
@@ -353,9 +353,9 @@ def test_the_memory_of_a_trace_includes_its_call_stacks() -> None:
         fork(depth - 1)
         fork(depth - 1)
 
-    before = resident.now(), tracemalloc.get_tracemalloc_memory(), peak_meter.tracing_memory(blocks)
+    before = resident.now(), tracemalloc.get_tracemalloc_memory(), tracing_memory(blocks)
     fork(16)
-    after = resident.now(), tracemalloc.get_tracemalloc_memory(), peak_meter.tracing_memory(blocks)
+    after = resident.now(), tracemalloc.get_tracemalloc_memory(), tracing_memory(blocks)
     taken, counted_by_python, counted = (end - start for start, end in zip(before, after, strict=True))
     composition.culprit()
     resident.close()
