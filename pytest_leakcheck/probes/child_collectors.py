@@ -110,5 +110,7 @@ def _on_collection(phase: str, _info: dict[str, Any]) -> None:
             _BEFORE[0], _BEFORE[1] = fds, threads
         elif letters := _DESCRIPTOR * (_BEFORE[0] - fds) + _THREAD * (_BEFORE[1] - threads):
             descriptor = os.open(_FILE[0][0], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            os.write(descriptor, letters)
-            os.close(descriptor)
+            try:
+                os.write(descriptor, letters)
+            finally:
+                os.close(descriptor)
