@@ -202,6 +202,12 @@ def thread_ids() -> frozenset[str]:
         return frozenset(str(thread.native_id) for thread in threading.enumerate())
 
 
+def others_run() -> bool:
+    """Return whether another thread of this process is running or waits for a processor; False without /proc."""
+    own = threading.get_native_id()
+    return any(_state(f"self/task/{number}") == b"R" for number in thread_ids() if number != str(own))
+
+
 def descendants(pid: int) -> Iterator[int]:
     """Yield the live descendants of a process, parents before children, without zombies."""
     return (child for _parent, child in _family(pid))
@@ -234,8 +240,8 @@ def _children(pid: int) -> Iterator[int]:
         yield from map(int, children)
 
 
-def _state(pid: int) -> bytes:
-    """Return the kernel's letter for the state of a process; empty if it is gone."""
+def _state(pid: int | str) -> bytes:
+    """Return the kernel's letter for the state of a process or thread; empty if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The process name is in parentheses and may contain any byte, even a parenthesis. The state follows the

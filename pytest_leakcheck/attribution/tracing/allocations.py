@@ -30,6 +30,7 @@ from pytest_leakcheck.attribution.call_paths import (
 )
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.processes import others_run
 
 # The possible numbers of stack frames recorded per allocation, each with a factor: how much more time tracing may add
 # than with one frame, with which it starts. One alone made JSON processing of 1.5 ms 9 times slower.
@@ -40,8 +41,9 @@ _MAX_SLOWDOWN: Final = 8.0
 _MIN_PLAIN_SECONDS: Final = 0.001
 # Bytes. Python takes larger blocks from malloc, not from its own pools (Objects/obmalloc.c).
 _MAX_POOL_BLOCK_BYTES: Final = 512
-# Other threads rest if they have worked for less than a quarter of this time, and are waited for at most that long.
+# Other threads rest if in this time they have worked for less than that: the clocks are read one after the other.
 _QUIET_SECONDS: Final = 0.002
+_QUIET_CPU_SECONDS: Final = 20e-6
 _MAX_QUIET_SECONDS: Final = 1.0
 # A line or an owner is named only if it accounts for at least this share of the growth or the peak.
 _MIN_EXPLAINED_RATIO: Final = 0.5
@@ -160,11 +162,14 @@ def _stop() -> None:
     """Stop `tracemalloc` when no other thread works, or after a while."""
     # Before CPython 3.12.9 and 3.13.2 (gh-128679), a thread that allocates without the GIL at this moment crashes the
     # process. Each thread of C code that calls Python does, such as those of a tf.data pipeline.
-    deadline, other = clock.monotonic() + _MAX_QUIET_SECONDS, inf
-    while clock.monotonic() < deadline and other > _QUIET_SECONDS / 4:
+    deadline = clock.monotonic() + _MAX_QUIET_SECONDS
+    while clock.monotonic() < deadline:
         before = clock.process_time() - clock.thread_time()
         clock.sleep(_QUIET_SECONDS)
-        other = clock.process_time() - clock.thread_time() - before
+        # On a busy machine, a thread may be about to work and get no processor. Reading that lets others work, too.
+        is_quiet = not others_run()
+        if is_quiet and clock.process_time() - clock.thread_time() - before < _QUIET_CPU_SECONDS:
+            break
     tracemalloc.stop()
 
 

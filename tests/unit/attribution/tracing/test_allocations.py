@@ -143,9 +143,11 @@ def test_of_objects_the_line_that_retains_some_each_time_is_named() -> None:
 
 # Threads of C code, which call Python and end, as those of a tf.data pipeline do. Tracing is stopped in their midst.
 NATIVE_THREADS = """
-import ctypes, tracemalloc
-from pytest_leakcheck.attribution.tracing.allocations import Allocations
+import ctypes
+from pytest_leakcheck.attribution.tracing import allocations as module
 
+# However busy the machine is.
+module._MAX_QUIET_SECONDS = 60.0
 libc, left = ctypes.CDLL(None), 0
 
 def work(_argument):
@@ -162,7 +164,7 @@ def start():
     libc.pthread_detach(thread)
 
 for _ in range(3):
-    allocations = Allocations(1.0)
+    allocations = module.Allocations(1.0)
     allocations.open()
     kept = [[] for _ in range(200_000)]
     left = 400
