@@ -258,8 +258,8 @@ CYCLES = """
         source = Source(path)
         if not LEAKY:
             source.close()
-        # The collector runs after some hundred new objects.
-        return len([[] for _ in range(2_000)])
+        # The collector runs after some hundred or thousand new objects.
+        return len([[] for _ in range(10_000)])
 
     @pytest.fixture(scope="module")
     def pool():
