@@ -170,10 +170,14 @@ def test_in_one_process_the_line_and_the_cycle_are_named_and_the_fix_is_green(pr
 
 @pytest.mark.laboratory
 @pytest.mark.parametrize(("more", "verdict"), [("", "unclosed"), (COLLECTOR_OFF, "leak")], ids=["collector", "without"])
-def test_in_workers_the_line_is_named_and_the_fix_is_green(project: Project, more: str, verdict: str) -> None:
+def test_in_workers_it_is_red_with_its_line_and_the_fix_is_green(project: Project, more: str, verdict: str) -> None:
     ran, faulty, repaired = run(project, WORKERS.format(more=more))
     assert (faulty["verdict"], faulty["colour"]) == (verdict, "red"), ran.text
     # Three workers with five frames of nine tensors each under way: less even than numbers would be.
     assert 5 <= faulty["slope"] <= 18, ran.text
-    assert (faulty["site"]["file"].rpartition("/")[2], faulty["site"]["line"]) == ("faulty.py", LINE), ran.text
+    if faulty["site"] is None:
+        # On a busy machine, torch's own thread runs whenever a video is opened.
+        assert "another of its threads was running too" in faulty["culprit"]["unresolved"]["site"], ran.text
+    else:
+        assert (faulty["site"]["file"].rpartition("/")[2], faulty["site"]["line"]) == ("faulty.py", LINE), ran.text
     assert (repaired["verdict"], repaired["colour"]) == ("ok", "green"), ran.text
