@@ -52,7 +52,7 @@ ADAPTIVE: Final = 562
 # The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then, if the user sets no
 # number. The size of a cache with 2,000 entries is constant for half of these iterations.
 LONGEST: Final = 5000
-# The share of a test's timeout that its iterations may use; the rest is for the last run.
+# The share of a test's timeout that its repetition may use; the rest is for the first run.
 TIMEOUT_SHARE: Final = 0.7
 NO_LIMITS: Final = Ceiling()
 # Iterations of warm-up of a test that is screened.
@@ -115,7 +115,7 @@ class Effort:
         return self.iterations or ADAPTIVE
 
     def within_timeout(self, seconds: float) -> Effort:
-        """Return this effort, with a `max_time` that leaves the last run enough of a timeout of this many seconds."""
+        """Return this effort, with a `max_time` that leaves the first run enough of a timeout of this many seconds."""
         limit = TIMEOUT_SHARE * seconds
         return self if limit >= self.max_time else replace(self, max_time=limit, time_without_timeout=self.max_time)
 

@@ -108,6 +108,20 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
     return _undecided(plan.budgets[0], reason, advice, iterations=iteration - 1)
 
 
+def blocked(plan: Plan, iteration: int, where: str) -> Verdict:
+    """Return an ``inconclusive`` verdict for a test that passed at first and later blocked; `where` names the call."""
+    reason = f"not repeatable: iteration {iteration} blocked {where}"
+    advice = "look for what it waits for: an earlier iteration may have taken it and not given it back"
+    return _undecided(plan.budgets[0], reason, advice, iterations=iteration - 1)
+
+
+def fails_alone(plan: Plan, ended_with: str) -> Verdict:
+    """Return an ``inconclusive`` verdict for a test that passed in the session, but not alone in a separate process."""
+    reason = f"not repeatable: alone in a separate process, it ended with {ended_with}"
+    advice = "make the test independent of those before it, or measure it without isolate"
+    return _undecided(plan.budgets[0], reason, advice)
+
+
 def did_not_recur(verdict: Verdict) -> Verdict:
     """Return the ``inconclusive`` verdict in place of a leak that did not recur while its cause was searched for."""
     reason = f"{verdict.reason}, but it did not recur while traced: it depends on time, or has ended"

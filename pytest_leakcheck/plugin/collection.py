@@ -9,18 +9,21 @@ from typing import Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.plan import for_test, is_opted_out, plan_unmarked, read_marks, unused
+from pytest_leakcheck.config.plan import Plan, for_test, is_opted_out, plan_unmarked, read_marks, unused
 from pytest_leakcheck.config.sampling import Cost, Forecast, TimePlan, choose_case, parse_duration, parse_sample
 from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import keys
+from pytest_leakcheck.plugin.inert import LeakError
 from pytest_leakcheck.plugin.other_plugins import is_worker, within_timeout
 from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.probes import clock
 
 # Why a test is not judged, as the summary states it.
 NO_TIME: Final = "session time"
+NOT_REACHED: Final = "not reached by the second pass"
+ELSEWHERE: Final = "run in another process by a plugin"
 # Where pytest's cache keeps what is known of earlier sessions.
 _CACHE: Final = "leakcheck/costs"
 
@@ -87,14 +90,24 @@ class Plans:
                 wrong.append(f"{item.nodeid}: {error}")
             else:
                 if plan is None and not loops:
-                    item.stash[keys.NOT_ASKED] = _why_not_asked(item, settings)
-                    if not item.stash[keys.NOT_ASKED]:
-                        plan = plan_unmarked(item.nodeid, settings)
-                        self._unmarked.add(item.nodeid)
+                    plan = self._plan_unmarked(item, settings)
+                elif keys.FIRST_RUN in item.stash:
+                    # A conftest has added a mark after collection.
+                    del item.stash[keys.FIRST_RUN]
                 if plan is not None:
                     item.stash[keys.NOT_ASKED] = ""
                     item.stash[keys.PLAN] = within_timeout(item, plan)
         return wrong
+
+    def _plan_unmarked(self, item: pytest.Item, settings: Settings) -> Plan | None:
+        """Return the plan of an item without a mark, which waits for the second pass; None if it is not to be judged."""
+        item.stash[keys.NOT_ASKED] = _why_not_asked(item, settings)
+        if item.stash[keys.NOT_ASKED]:
+            return None
+        self._unmarked.add(item.nodeid)
+        if keys.PROCESS not in item.config.stash and not _expects_leak(item):
+            item.stash[keys.FIRST_RUN] = keys.FirstRun()
+        return plan_unmarked(item.nodeid, settings)
 
 
 def _why_not_asked(item: pytest.Item, settings: Settings) -> str:
@@ -148,8 +161,8 @@ class Sampling:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Let an item run once if the time is spent."""
-        if self._plan is None or not is_asked(item):
+        """Let an item run once if the time is spent; in the second pass, it does not run again then."""
+        if self._plan is None or not is_asked(item) or waits(item):
             return (yield)
         if not self._plan.allows(item.nodeid, self._spent):
             _leave_out([item], {item.nodeid}, NO_TIME)
@@ -206,6 +219,17 @@ def is_asked(item: pytest.Item) -> bool:
     return keys.PLAN in item.stash or keys.SWEEP in item.stash or uses_fixture(item)
 
 
+def waits(item: pytest.Item) -> bool:
+    """Return whether a test runs as in a plain session now, and is judged in the second pass."""
+    return keys.FIRST_RUN in item.stash and not item.stash[keys.FIRST_RUN].judging
+
+
+def _expects_leak(item: pytest.Item) -> bool:
+    """Return whether a test is marked to fail by its leak, which must then be found at its turn."""
+    expected = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
+    return any(LeakError in one if isinstance(one, tuple) else one is LeakError for one in expected)
+
+
 def uses_fixture(item: pytest.Item) -> bool:
     """Return whether a test uses the fixture ``leakcheck``, and so may judge loops of its own."""
     return "leakcheck" in getattr(item, "fixturenames", ())
@@ -222,7 +246,7 @@ def selected_by(config: pytest.Config) -> str:
 def find_debugger(config: pytest.Config) -> str:
     """Return why no test is measured now, as part of a sentence: it must not stop in every iteration. Empty if it may."""
     flags = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
-    if flag := next((flag for option, flag in flags.items() if config.getoption(option)), ""):
+    if flag := next((flag for option, flag in flags.items() if config.getoption(option, False)), ""):
         return f"with {flag}, each test runs once"
     # Other tools also set a trace function, such as coverage.py. An editor's debugger imports one of these modules.
     kinds = type(getattr(sys.gettrace(), "__self__", None)).__mro__

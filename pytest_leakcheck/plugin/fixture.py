@@ -34,7 +34,7 @@ UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() n
 
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
-    """Return the value of the fixture, which measures nothing with a debugger, or in the last run of a repeated test."""
+    """Return the value of the fixture, which measures nothing with a debugger, or in a test that was to run in a subprocess."""
     if keys.SIZE in node.config.stash:
         from pytest_leakcheck.plugin.isolation.child_session import Sized
 

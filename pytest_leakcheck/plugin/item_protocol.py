@@ -1,4 +1,7 @@
-"""Register the measuring hooks, and choose how to run an item: as is, repeated, in a subprocess, or once per size."""
+"""Register the measuring hooks, and choose how to run an item: as is, repeated, in a subprocess, or once per size.
+
+An item without a mark runs as is at its turn; the second pass judges it.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,20 @@ from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, for_test, 
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import baseline_session, fixture, keys, other_plugins, progress_line, session_report
-from pytest_leakcheck.plugin.collection import Plans, Sampling, find_debugger, is_asked, uses_fixture
+from pytest_leakcheck.plugin.collection import (
+    NOT_REACHED,
+    Plans,
+    Sampling,
+    find_debugger,
+    is_asked,
+    uses_fixture,
+    waits,
+)
 from pytest_leakcheck.plugin.other_plugins import is_distributed, is_worker, use_own_folder
 from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
+from pytest_leakcheck.plugin.second_pass import SecondPass
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
@@ -48,7 +60,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
     plans = Plans(settings, sampling)
     baseline = baseline_session.BaselineSession(config, settings, plans.collected)
     session = session_report.SessionReport(config, baseline, sampling)
-    repeater = Repeater(settings)
+    repeater = Repeater(settings, session)
     hooks: dict[str, object] = {"leakcheck-session": session}
     if sampling is not None and not is_worker(config):
         if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -66,6 +78,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
     }
     if sampling is not None:
         hooks["leakcheck-sampling"] = sampling
+        hooks["leakcheck-second-pass"] = SecondPass(session)
     # The last one: of hooks that run first, its own runs first, so the others know whether the item is measured.
     hooks["leakcheck-state"] = ItemState()
     for name, one in hooks.items():
@@ -80,6 +93,11 @@ class ItemProtocol:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        if waits(item):
+            return None
+        if keys.FIRST_RUN in item.stash:
+            self._judge(item, nextitem)
+            return True
         if item.stash[keys.UNMEASURED]:
             return None
         # Imported here, because most tests run in this process and need neither isolation nor psutil.
@@ -96,6 +114,18 @@ class ItemProtocol:
         else:
             return None
         return True
+
+    def _judge(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
+        """Judge an item in the second pass, unless there is no time left for it; it is not run to be logged."""
+        if keys.PLAN not in item.stash or item.stash[keys.UNMEASURED]:
+            return
+        plan = item.stash[keys.PLAN]
+        if plan.effort.isolate:
+            from pytest_leakcheck.plugin.isolation.item_elsewhere import IsolatedItem
+
+            self._repeater.log_if_red(item, IsolatedItem(item, self._settings, plan).judge())
+        else:
+            self._repeater.judge_item(item, nextitem, plan)
 
     def _plan_if_isolated(self, item: pytest.Item) -> Plan | None:
         """Return the plan of an item that must run in a subprocess; None for others, and in a process for one test."""
@@ -120,9 +150,12 @@ class ItemState:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         self._item = item
         item.stash[keys.UNMEASURED] = find_debugger(item.config)
+        began = clock.monotonic()
         try:
             return (yield)
         finally:
+            if waits(item):
+                item.stash[keys.FIRST_RUN].seconds = clock.monotonic() - began
             rebuild(item.stash, item.stash._storage.keys() - {keys.FINDINGS, keys.REPEATED, keys.FORK_GUARD})
 
     @pytest.hookimpl
@@ -137,7 +170,12 @@ class ItemState:
         item = self._item
         if item is None or item.nodeid != report.nodeid:
             return
-        if not_asked := item.stash.get(keys.NOT_ASKED, ""):
+        not_asked = item.stash.get(keys.NOT_ASKED, "")
+        if waits(item) and not not_asked:
+            first = item.stash[keys.FIRST_RUN]
+            first.passed &= report.passed
+            not_asked = NOT_REACHED if first.passed else ""
+        if not_asked:
             report.leakcheck_not_asked = not_asked  # type: ignore[attr-defined]
         if (reason := item.stash[keys.UNMEASURED]) and is_asked(item):
             report.leakcheck_unmeasured = reason  # type: ignore[attr-defined]

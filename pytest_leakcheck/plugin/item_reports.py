@@ -1,7 +1,7 @@
-"""Make, change and log the reports of measured items, and end each item: log a run that is over, or else a last run.
+"""Make, change and log the reports of measured items, and end each item.
 
-The first iteration is the only run if it fails or skips, as in plain pytest, or a later iteration fails for another
-reason than a leak. If pytest-rerunfailures is to re-run the test, the first iteration counts as its first attempt.
+At its turn, an item logs its first run, with the finding. In the second pass, only a red finding is logged. If
+pytest-rerunfailures is to re-run the test, the first run counts as its first attempt.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
+from _pytest.outcomes import OutcomeException
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.settings import Settings
@@ -27,6 +28,7 @@ from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import WORST_FIRST, Finding
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import LeakError
+from pytest_leakcheck.plugin.other_plugins import AllureResults
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
@@ -214,7 +216,7 @@ def _normalize(word: str, folder: Path) -> str:
 
 
 def end_item(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
-    """Log the reports of a run that is over, or run the item if there are none; then the end of the item."""
+    """Log the reports of a run that is over, or run the item if there are none; then log the end of the item."""
     if reports:
         _tear_down(item, nextitem, reports)
         for report in reports:
@@ -241,30 +243,65 @@ def _tear_down(item: pytest.Item, nextitem: pytest.Item | None, reports: list[py
     reports[-1].sections = sections
 
 
+def tear_down_unlogged(
+    item: pytest.Item, nextitem: pytest.Item | None, limit: contextlib.AbstractContextManager[None]
+) -> None:
+    """Tear down the fixtures that the next item does not need, within a limit, and keep nothing that comes of it."""
+    captured = len(item._report_sections)
+    capture = item.config.pluginmanager.getplugin("capturemanager")
+    state = item.session._setupstate
+    with (
+        capture.item_capture("teardown", item) if capture is not None else contextlib.nullcontext(),
+        warnings.catch_warnings(record=True),
+        contextlib.suppress(OutcomeException),
+        limit,
+    ):
+        pytest.CallInfo.from_call(
+            lambda: state.teardown_exact(nextitem), when="teardown", reraise=(KeyboardInterrupt, OutcomeException)
+        )
+    del item._report_sections[captured:]
+
+
+def log_leak(item: pytest.Item, finding: Finding) -> None:
+    """Log a red finding on an item that has been logged before as one more report; a tear-down ends it for JUnit's XML."""
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    call = pytest.CallInfo.from_call(lambda: apply(finding, item), when="call")
+    end = pytest.CallInfo.from_call(lambda: None, when="teardown")
+    for one in (call, end):
+        item.ihook.pytest_runtest_logreport(report=_report_of_call(item, one))
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
 def with_finding(
-    item: pytest.Item, reports: Sequence[pytest.TestReport], finding: Finding, seconds: float
+    item: pytest.Item, reports: Sequence[pytest.TestReport], finding: Finding, settings: Settings
 ) -> list[pytest.TestReport]:
-    """Add a finding to the reports of a run that passed; `seconds`, of all iterations, become the duration of the call."""
+    """Add a finding to the reports of a run that passed."""
     changed = []
     for report in reports:
         if not is_of_subtest(report):
             if report.when == "call":
-                report = _apply_finding(item, report, finding)  # noqa: PLW2901 - only the call report is replaced
-                report.duration = seconds
+                report = _apply_finding(item, report, finding, settings)  # noqa: PLW2901 - only the call report is replaced
             known = {name for name, _value in report.user_properties}
             report.user_properties += [(name, value) for name, value in item.user_properties if name not in known]
         changed.append(report)
+    if any(report.failed for report in changed):
+        AllureResults(item.config).conclude(changed)
     return changed
 
 
-def _apply_finding(item: pytest.Item, report: pytest.TestReport, finding: Finding) -> pytest.TestReport:
-    """Attach a finding to a call report; replace the report if the finding is red."""
-    if finding.colour != "red":
+def _apply_finding(
+    item: pytest.Item, report: pytest.TestReport, finding: Finding, settings: Settings
+) -> pytest.TestReport:
+    """Attach a finding to a call report; replace the report if the finding is red, or a resource could not be read."""
+    call = pytest.CallInfo.from_call(lambda: apply(finding, item, settings), when="call")
+    if call.excinfo is None:
         attach(report, [finding])
+        # ``--durations`` and JUnit show where the time of a session goes.
+        report.duration = item.stash[keys.REPEATED]
         return report
-    red = _report_of_call(item, pytest.CallInfo.from_call(lambda: apply(finding, item), when="call"))
-    red.sections, red.start, red.stop = report.sections, report.start, report.stop
-    return red
+    changed = _report_of_call(item, call)
+    changed.sections, changed.start, changed.stop = report.sections, report.start, report.stop
+    return changed
 
 
 def _report_of_call(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.TestReport:

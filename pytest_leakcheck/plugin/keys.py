@@ -34,6 +34,23 @@ class Iteration:
         self.error: BaseException | None = None
 
 
+class FirstRun:
+    """What is known of the session's own run of an item that the second pass judges.
+
+    Attributes:
+        reported: A report of it was made in this process.
+        passed: All of its reports so far have passed.
+        seconds: How long it took.
+        judging: The second pass has reached the item.
+    """
+
+    __slots__ = ("judging", "passed", "reported", "seconds")
+
+    def __init__(self) -> None:
+        self.reported, self.passed, self.judging = False, True, False
+        self.seconds = 0.0
+
+
 SETTINGS: Final[pytest.StashKey[Settings]] = pytest.StashKey()
 # The known leaks of the project, or None without a file of them. Set on the config of each process that measures.
 KNOWN: Final[pytest.StashKey[KnownLeaks | None]] = pytest.StashKey()
@@ -49,6 +66,8 @@ ARGUMENTS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
 PLAN: Final[pytest.StashKey[Plan]] = pytest.StashKey()
 # Why the item is not to be judged, in a few words for the summary; empty or missing if it is.
 NOT_ASKED: Final[pytest.StashKey[str]] = pytest.StashKey()
+# Set on an item that waits for the second pass, or is judged in it; the others are judged at their turn.
+FIRST_RUN: Final[pytest.StashKey[FirstRun]] = pytest.StashKey()
 SWEEP: Final[pytest.StashKey[Sweep]] = pytest.StashKey()
 FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
 # Why the item has no verdict: a debugger is at work, or it does not use its fixture. Empty if it may have one.
@@ -58,5 +77,5 @@ STOPPED: Final = "a debugger stopped in it"
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
 # The process that measures the item. A process that the test forks must exit if it returns from the test to the plugin.
 FORK_GUARD: Final[pytest.StashKey[ForkGuard]] = pytest.StashKey()
-# Seconds that the repetition took: all iterations, and any run for the ``peak=`` of a budget, without a logged run.
+# Seconds that the repetition took: all iterations, and any run for the ``peak=`` of a budget.
 REPEATED: Final[pytest.StashKey[float]] = pytest.StashKey()

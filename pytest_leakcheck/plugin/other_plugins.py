@@ -10,7 +10,7 @@ import faulthandler
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +40,7 @@ SESSION_FOLDER: Final = pytest.StashKey[str]()
 
 
 class AllureResults:
-    """What allure-pytest records: the first iteration of a test, or its logged run. Does nothing without it."""
+    """What allure-pytest records: the run of a test that is logged. Does nothing without it."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._managers: list[Any] = []
@@ -49,31 +49,25 @@ class AllureResults:
             # Steps and attachments reach the listener through a plugin manager of Allure's own.
             self._managers = [config.pluginmanager, sys.modules["allure_commons"].plugin_manager]
 
-    def pause(self) -> None:
-        """Record nothing until `resume`."""
-        for manager in self._managers:
-            if manager.is_registered(self._listener):
-                manager.unregister(self._listener)
-
-    def resume(self) -> None:
-        for manager in self._managers:
-            if not manager.is_registered(self._listener):
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Record nothing in this context."""
+        managers = [manager for manager in self._managers if manager.is_registered(self._listener)]
+        for manager in managers:
+            manager.unregister(self._listener)
+        try:
+            yield
+        finally:
+            for manager in managers:
                 manager.register(self._listener, _ALLURE_LISTENER)
 
-    def forget_run(self) -> None:
-        """Remove what the first iteration added to the result of the test, which the logged run adds again."""
-        if self._listener is not None:
-            result = self._listener.allure_logger.get_test(None)
-            for name in ("steps", "attachments", "parameters", "labels", "links"):
-                getattr(result, name, []).clear()
-
     def conclude(self, reports: Sequence[pytest.TestReport]) -> None:
-        """Give the result of a test the outcome of its reports, which were not made through pytest's hook."""
+        """Give the result of a test the outcome of its reports, if none was made through pytest's hook or one is red."""
         if self._listener is None:
             return
         result = self._listener.allure_logger.get_test(None)
         red = next((report.longreprtext for report in reports if report.failed), None)
-        if result is not None and result.status is None:
+        if result is not None and (result.status is None or red is not None):
             model = sys.modules["allure_commons.model2"]
             result.status = model.Status.PASSED if red is None else model.Status.FAILED
             if red is not None:
@@ -89,7 +83,7 @@ class AllureResults:
 class Examples:
     """The Hypothesis settings of one test. For other tests, it does nothing; it never imports Hypothesis.
 
-    The first iteration uses the user's settings, so a failure in it is the test's own. The others repeat fixed
+    The run that is logged uses the user's settings, so a failure in it is the test's own. The others repeat fixed
     examples, because new ones would be different work, without the database, a file that grows, and without health
     checks: one would report the new instance of the test class of each iteration as a fault.
     """
@@ -150,8 +144,8 @@ class Timer:
 
     pytest-timeout sets the timer once per test. With its method "signal", the timer is restarted for each iteration and
     stopped in between, so that no timeout interrupts a reading. A timer that is a thread would disturb the measurement
-    if it were restarted each time. That of the method "thread" spans all iterations, and is restarted only for the last
-    run; that of `faulthandler_timeout` is restarted from time to time.
+    if it were restarted each time: that of the method "thread" spans all iterations, and that of `faulthandler_timeout`
+    is restarted from time to time.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -173,21 +167,14 @@ class Timer:
             self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
 
     def start(self) -> None:
-        self._restart_dump(_MAX_SPENT_SHARE)
+        self._restart_dump()
         if self._restarts:
             self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
 
-    def start_last(self) -> None:
-        """Restart the timers before the last run, with either method of pytest-timeout."""
-        self._restart_dump(0.0)
-        if self._settings is not None:
-            self._item.ihook.pytest_timeout_cancel_timer(item=self._item)
-            self._item.ihook.pytest_timeout_set_timer(item=self._item, settings=self._settings)
-
-    def _restart_dump(self, max_spent_share: float) -> None:
-        """Restart the timer of `faulthandler_timeout` if more than this share of its time is over."""
+    def _restart_dump(self) -> None:
+        """Restart the timer of `faulthandler_timeout` if much of its time is over."""
         now = clock.monotonic()
-        if self._dump_seconds > 0 and now - self._dump_began > max_spent_share * self._dump_seconds:
+        if self._dump_seconds > 0 and now - self._dump_began > _MAX_SPENT_SHARE * self._dump_seconds:
             self._dump_began = now
             config = self._item.config
             stderr, exits = config.stash[fault_handler_stderr_fd_key], config.getini("faulthandler_exit_on_timeout")
@@ -195,7 +182,7 @@ class Timer:
 
 
 def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
-    """Limit the time of a plan to a share of the test's timeout; the rest of the timeout is for the last run."""
+    """Limit the time of a plan to a share of the test's timeout; the rest of the timeout is for the first run."""
     if not has_timeout(item):
         return plan
     mark = item.get_closest_marker("timeout")
@@ -221,6 +208,22 @@ def has_xdist(config: pytest.Config) -> bool:
 def is_distributed(config: pytest.Config) -> bool:
     """Return whether this process is a controller whose workers run the tests."""
     return has_xdist(config) and config.getoption("dist", "no") != "no" and not config.getoption("collectonly")
+
+
+@contextlib.contextmanager
+def sending_reports_of(item: pytest.Item) -> Iterator[None]:
+    """Let an xdist worker send reports of this item, which it has already run; elsewhere, do nothing."""
+    plugins = item.config.pluginmanager.get_plugins()
+    interactor: Any = next((one for one in plugins if hasattr(one, "item_index")), None)
+    if interactor is None:
+        yield
+        return
+    before = interactor.item_index
+    interactor.item_index = item.session.items.index(item)
+    try:
+        yield
+    finally:
+        interactor.item_index = before
 
 
 def use_own_folder(config: pytest.Config) -> None:

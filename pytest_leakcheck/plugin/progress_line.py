@@ -20,7 +20,8 @@ from pytest_leakcheck.config.sampling import Forecast, format_duration
 from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rate
-from pytest_leakcheck.plugin.collection import Sampling, find_debugger, is_asked
+from pytest_leakcheck.plugin import keys
+from pytest_leakcheck.plugin.collection import Sampling, find_debugger, is_asked, waits
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import OwnFile
 from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
@@ -117,7 +118,9 @@ class ProgressLine:
         blocked = config.pluginmanager.is_blocked("terminalprogress")
         # Without the capturing of descriptors, or with --setup-show, a test prints to the terminal.
         prints = config.getoption("capture", "") != "fd" or config.getoption("setupshow", False)
-        logs = config.getoption("log_cli_level", None) is not None or bool(config.getini("log_cli"))
+        # With ``-p no:logging``, there is no such key.
+        has_logs = config.pluginmanager.hasplugin("logging")
+        logs = has_logs and (config.getoption("log_cli_level") is not None or bool(config.getini("log_cli")))
         # pytest recognizes a job whose output becomes a log by these variables.
         return not (quiet or blocked or prints or logs or os.environ.get("CI") or os.environ.get("BUILD_NUMBER"))
 
@@ -133,10 +136,13 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        if not is_asked(item):
+        if not is_asked(item) or waits(item):
             return (yield)
         self._item, self._began = item, clock.monotonic()
         self._due = self._began + progress.AFTER
+        if keys.FIRST_RUN in item.stash:
+            # In the second pass, no start of a test is logged.
+            self._show(item.nodeid)
         try:
             return (yield)
         finally:
@@ -149,9 +155,12 @@ class ProgressLine:
         """Show the line at once, unless the test was fast in the last session: its first iteration may take long."""
         self._erase()
         result = yield
+        self._show(nodeid)
+        return result
+
+    def _show(self, nodeid: str) -> None:
         if self._forecast.may_take(nodeid, _SLOW):
             self._draw("", "")
-        return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_enter_pdb(self) -> None:

@@ -1,26 +1,26 @@
-"""Repeat an item (a collected test) through pytest's own protocol, and log a last run, or the first one in its place.
+"""Repeat an item (a collected test) through pytest's own protocol, and judge what its runs retain.
 
-Each iteration runs set-up, call and tear-down without logging; then the counters are read. A red (failing) verdict is
-raised in the call phase of the last run, so every consumer sees an ordinary failed test. The first iteration is logged
-if it fails or skips, as in plain pytest, or a later one fails for another reason than a leak.
+Each iteration runs set-up, call and tear-down; then the counters are read. The first run of an item is the one that is
+logged. At its turn, an item is repeated after it, and its reports wait for the verdict. In the second pass, the session
+has logged that run long ago, so only a red (failing) verdict is logged. All other runs are seen by no other plugin.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dis
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-from pytest_leakcheck.attribution.call_paths import is_own
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, does_not_repeat
+from pytest_leakcheck.judge.conclude_finding import Policy, Result, blocked, conclude, does_not_repeat
 from pytest_leakcheck.judge.exhaustion import exhausted_by
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import RED, Finding
@@ -30,15 +30,20 @@ from pytest_leakcheck.plugin.item_reports import (
     attach,
     end_item,
     hand_to_rerunfailures,
+    log_leak,
     report_findings,
     rerunner_of,
+    tear_down_unlogged,
     with_finding,
 )
 from pytest_leakcheck.plugin.other_plugins import AllureResults, Examples, Timer
+from pytest_leakcheck.plugin.pending_errors import PendingErrors
 from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.report_files import DeviceSnapshot
+from pytest_leakcheck.plugin.session_report import SessionReport
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, unmeasured
+from pytest_leakcheck.plugin.watchdog import Blocked, Watchdog
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
@@ -48,12 +53,15 @@ from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import leave_out_threads
 from pytest_leakcheck.runner.user_gauges import Gauges
 
+# The instructions of the statement ``raise``.
+_RAISES: Final = frozenset({dis.opmap["RAISE_VARARGS"], dis.opmap["RERAISE"]})
+
 
 class Repeater:
     """The hooks that repeat and judge items; registered with ``--leakcheck``."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, session: SessionReport) -> None:
+        self._settings, self._session = settings, session
         self._known_threads = thread_ids()
         self._left_threads: dict[str, str] = {}
         # Of the test that is being repeated.
@@ -65,50 +73,55 @@ class Repeater:
         leave_out_threads()
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
-        """Repeat an item, then log one run with the finding. A forked child process exits here on an exception."""
+        """Run an item at its turn, repeat it, and log its first run with the finding."""
+        rerunner = rerunner_of(item)
+        if rerunner is None:
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        with self._measuring(item):
+            finding, reports = self._repeat(item, plan, _Runs(item))
+        if rerunner is not None:
+            # That plugin logs the start of each attempt.
+            failed = finding is None and any(report.failed for report in reports)
+            if failed and hand_to_rerunfailures(rerunner, item, nextitem, reports):
+                return
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        # What is torn down now belongs to the time of the test, as in a plain session.
+        Timer(item).start()
+        with room_for_descriptors():
+            if finding is not None:
+                reports = with_finding(item, reports, finding, self._settings)
+            end_item(item, nextitem, reports)
+
+    def judge_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
+        """Repeat an item that has run before, in the second pass, and log a red finding as one more report."""
+        first = item.stash[keys.FIRST_RUN]
+        with self._measuring(item):
+            finding, _reports = self._repeat(item, plan, _Runs(item, first.seconds))
+        with room_for_descriptors(), Watchdog(item.config) as watchdog:
+            tear_down_unlogged(item, nextitem, watchdog.limit(first.seconds))
+            if finding is not None:
+                self.log_if_red(item, finding)
+        self.pytest_runtest_logfinish(item.nodeid)
+
+    def log_if_red(self, item: pytest.Item, finding: Finding) -> None:
+        """Log a red finding as one more report of its item; the session takes any other, and that on a lost process."""
+        if finding.colour == "red" and finding.verdict.outcome in RED:
+            log_leak(item, finding)
+        else:
+            self._session.add_unlogged(finding)
+
+    @contextlib.contextmanager
+    def _measuring(self, item: pytest.Item) -> Iterator[None]:
+        """Have what one repeated item needs. A forked child process exits here on an exception."""
         fork_guard = item.stash[keys.FORK_GUARD] = ForkGuard()
-        examples = Examples(item)
         self._snapshot = DeviceSnapshot(item, self._settings)
         try:
-            self._run(item, nextitem, plan, examples)
+            yield
         except BaseException:
             fork_guard.exit_if_forked(1)
             raise
         finally:
-            examples.put_back()
             self._snapshot.stop()
-
-    def _run(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan, examples: Examples) -> None:
-        rerunner = rerunner_of(item)
-        if rerunner is None:
-            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        began = clock.monotonic()
-        with warnings.catch_warnings(), _SilentRuns(item) as runs:
-            # An object that the garbage collector frees unclosed is a finding. Under `-W error`, its warning would fail
-            # the next iteration.
-            warnings.simplefilter("ignore", ResourceWarning)
-            result, first_run = self._repeat(item, plan, examples, runs)
-        if rerunner is not None:
-            # That plugin logs the start of each attempt.
-            failed = result is None and any(report.failed for report in first_run)
-            if failed and hand_to_rerunfailures(rerunner, item, nextitem, first_run):
-                return
-            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        if result is not None:
-            finding = self._snapshot.take(self._conclude(item, result))
-            item.stash[keys.FINDINGS] = [finding]
-            item.stash[keys.REPEATED] = clock.monotonic() - began
-            with OriginalFunctions():
-                item.user_properties += junit_properties(finding)
-            if first_run:
-                with room_for_descriptors():
-                    first_run = with_finding(item, first_run, finding, item.stash[keys.REPEATED])
-        Timer(item).start_last()
-        if not first_run:
-            examples.fix()
-            AllureResults(item.config).forget_run()
-        with room_for_descriptors():
-            end_item(item, nextitem, first_run)
 
     def _conclude(self, item: pytest.Item, result: Result) -> Finding:
         """Return the finding on a test; it is inconclusive if that fails."""
@@ -135,7 +148,7 @@ class Repeater:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
-        """In the logged run, raise `LeakError` for a red finding, and skip the test if a resource could not be read."""
+        """Apply the finding to a test that was to run in a subprocess, and runs in this process."""
         if keys.REPEATING not in item.stash and keys.PLAN in item.stash:
             for finding in item.stash.get(keys.FINDINGS, []):
                 apply(finding, item, self._settings)
@@ -163,60 +176,85 @@ class Repeater:
             report.duration += item.stash.get(keys.REPEATED, 0.0)
         return report
 
-    def _repeat(
-        self, item: pytest.Item, plan: Plan, examples: Examples, runs: _SilentRuns
-    ) -> tuple[Result | None, list[pytest.TestReport]]:
-        """Run the iterations, which are not logged; return the result, and any reports to log instead of a last run.
+    def _repeat(self, item: pytest.Item, plan: Plan, runs: _Runs) -> tuple[Finding | None, list[pytest.TestReport]]:
+        """Run all iterations; return the finding, and the reports of the run to log, of which the second pass has none.
 
-        The result is None if the test itself failed or skipped in the first iteration, or a debugger stopped in it.
-        The reports are those of the first iteration.
+        There is no finding if the test itself failed or skipped in the run to log, or a debugger stopped in it.
         """
+        began = clock.monotonic()
+        with runs:
+            result = self._run_all(item, plan, runs)
+        if result is None:
+            return None, runs.logged
+        finding = self._snapshot.take(self._conclude(item, result))
+        item.stash[keys.FINDINGS] = [finding]
+        item.stash[keys.REPEATED] = clock.monotonic() - began
+        with OriginalFunctions():
+            item.user_properties += junit_properties(finding)
+        return finding, runs.logged
+
+    def _run_all(self, item: pytest.Item, plan: Plan, runs: _Runs) -> Result | None:
+        """Run the item until the repetition ends, and release everything; None as `_repeat`."""
         timer = Timer(item)
         timer.stop()
-        residue = Residue(item)
-        repetition = Repetition(plan, left=self._left_threads)
-        # Made in the warm-up, so they are part of the start level.
-        first_run: list[pytest.TestReport] = []
-        iteration = item.stash[keys.REPEATING] = keys.Iteration(residue, repetition, Gauges())
+        iteration = keys.Iteration(Residue(item), Repetition(plan, left=self._left_threads), Gauges())
+        item.stash[keys.REPEATING] = iteration
         try:
-            repetition.begin()
-            while True:
-                iteration.count += 1
-                timer.start()
-                reports = runs.run()
-                timer.stop()
-                error, iteration.error = iteration.error, None
-                failed = error is not None or any(report.failed for report in reports if is_of_subtest(report))
-                if item.stash[keys.UNMEASURED] or (failed and iteration.count == 1):
-                    repetition.end("failed")
-                    return None, first_run or reports
-                residue.put_back()
-                examples.fix()
-                if iteration.count == 1:
-                    first_run = reports
-                    runs.leave_out_recorders()
-                    repetition.follow(*iteration.gauges.seal())
-                if failed:
-                    result = _end_failed(repetition, iteration.count, error)
-                    return result, [] if _is_red(result) else first_run
-                del reports
-                if not repetition.iteration_done():
-                    return repetition.end(), []
-                self._snapshot.follow(repetition)
+            return self._iterate(item, iteration, runs, timer)
+        except pytest.exit.Exception as error:
+            return _end_leaving(item, iteration.repetition, runs, error)
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             if iteration.count > 1 and exhausted_by(error):
                 # The test has left pytest or the measurement nothing. At the end, its ceiling no longer holds.
                 with contextlib.suppress(Exception):
-                    result = repetition.end("failed", error)
+                    result = iteration.repetition.end("failed", error)
                     if _is_red(result):
-                        return result, []
-            repetition.abandon()
-            return unmeasured(plan, error), first_run
-        except BaseException as error:
-            _end_early(item, repetition, error)
-            raise
+                        return result
+            iteration.repetition.abandon()
+            return unmeasured(plan, error)
+        except BaseException as error:  # noqa: BLE001 - raised again, unless the test raised it
+            return _end_leaving(item, iteration.repetition, runs, error)
         finally:
             del item.stash[keys.REPEATING]
+
+    def _iterate(self, item: pytest.Item, iteration: keys.Iteration, runs: _Runs, timer: Timer) -> Result | None:
+        repetition = iteration.repetition
+        repetition.begin()
+        while True:
+            iteration.count += 1
+            timer.start()
+            failed = runs.run()
+            timer.stop()
+            error, iteration.error = iteration.error, None
+            failed |= error is not None
+            if item.stash[keys.UNMEASURED] or (failed and runs.is_first_logged):
+                repetition.end("failed")
+                return None
+            iteration.residue.put_back()
+            if iteration.count == 1:
+                runs.silence()
+                repetition.follow(*iteration.gauges.seal())
+            if failed:
+                return _end_failed(repetition, runs.count, error)
+            if not repetition.iteration_done():
+                return repetition.end()
+            self._snapshot.follow(repetition)
+
+
+def _end_leaving(item: pytest.Item, repetition: Repetition, runs: _Runs, error: BaseException) -> Result:
+    """End a test that an exception leaves: it does not repeat if it raised that in a silent run; else the session ends."""
+    if not runs.is_first_logged and (isinstance(error, (Blocked, pytest.exit.Exception)) or _is_raised(error)):
+        return _end_failed(repetition, runs.count, error)
+    _end_early(item, repetition, error)
+    raise error
+
+
+def _is_raised(error: BaseException) -> bool:
+    """Return whether a statement raised an error: a `KeyboardInterrupt` of Ctrl-C comes up at any other instruction."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] in _RAISES
 
 
 def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException) -> None:
@@ -227,77 +265,144 @@ def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException)
     repetition.abandon()
 
 
-def _end_failed(repetition: Repetition, count: int, error: BaseException | None) -> Result:
-    """Return a leak if a resource that the test leaks ran out; otherwise, the test is not repeatable."""
+def _end_failed(repetition: Repetition, run: int, error: BaseException | None) -> Result:
+    """Return a leak if a resource that the test leaks ran out in this run; otherwise, the test is not repeatable."""
     result = repetition.end("failed", error)
     if _is_red(result):
         return result
-    what = describe_error(error) if error is not None else "a subtest failed"
-    return replace(result, verdicts=(does_not_repeat(result.plan, count, what),), culprit=None)
+    if isinstance(error, Blocked):
+        verdict = blocked(result.plan, run, error.where)
+    else:
+        verdict = does_not_repeat(result.plan, run, describe_error(error) if error is not None else "a subtest failed")
+    return replace(result, verdicts=(verdict,), culprit=None)
 
 
 def _is_red(result: Result) -> bool:
     return any(verdict.outcome in RED for verdict in result.verdicts)
 
 
-class _SilentRuns:
-    """A context in which an item can run without logging: it replaces `Session.gethookproxy`, which has its hooks.
+class _Runs:
+    """The runs of one item, within this context: the one to log, if it has not been logged before, and silent ones.
 
-    A subtest logs its report itself: every plugin that receives it would count it in each iteration. And a reporter may
-    keep what it makes of each report, because in a plain session there is one run of each test.
+    A silent run replaces `Session.gethookproxy`, which has the hooks of the item: no plugin but pytest and this one sees
+    its reports, and what it warns of is dropped. A subtest logs its report itself, so it is kept here in any run.
+
+    Attributes:
+        logged: The reports of the run to log, also of its subtests.
+        count: The number of runs, with the one of the first pass.
     """
 
-    def __init__(self, item: pytest.Item) -> None:
-        self._item = item
-        self._allure = AllureResults(item.config)
+    def __init__(self, item: pytest.Item, first_seconds: float | None = None) -> None:
+        """Take how long the run in the first pass took; None if the first of these runs is the one to log."""
+        self.logged: list[pytest.TestReport] = []
+        self.count = int(first_seconds is not None)
+        self._item, self._first_seconds = item, first_seconds
         self._of_session = item.session.gethookproxy
-        self._makereport: Any = self._of_session(item.path).pytest_runtest_makereport
-        self._logged: list[pytest.TestReport] = []
+        self._examples = Examples(item)
+        self._context = contextlib.ExitStack()
+        self._watchdog = Watchdog(item.config)
+        self._pending = PendingErrors(item.config)
+        self._hooks: Callable[[os.PathLike[str]], _ReplacedHooks] = self._keep_reports
+
+    @property
+    def is_first_logged(self) -> bool:
+        """Whether the last run was the one to log."""
+        return self.count == 1
 
     def __enter__(self) -> Self:
-        self._item.session.gethookproxy = self._hooks  # type: ignore[method-assign,assignment]
+        self._item.session.gethookproxy = self._proxy  # type: ignore[method-assign,assignment]
+        self._context.callback(self._examples.put_back)
+        self._context.enter_context(self._watchdog)
+        if self._first_seconds is not None:
+            self._begin_silence()
         return self
 
     def __exit__(self, *_: object) -> None:
         del self._item.session.gethookproxy
-        self._allure.resume()
+        self._context.close()
 
-    def leave_out_recorders(self) -> None:
-        """Show the reports to no installed plugin from now on. Call it after the first iteration, which may be logged."""
-        self._allure.pause()
+    def silence(self) -> None:
+        """Show further runs to no other plugin; does nothing in the second pass, where none is shown."""
+        if self.is_first_logged:
+            self._context.enter_context(AllureResults(self._item.config).paused())
+            self._context.enter_context(self._pending)
+            self._begin_silence()
+
+    def _begin_silence(self) -> None:
+        self._context.enter_context(warnings.catch_warnings())
+        if not _names_resource_warning(self._item):
+            # An object that the garbage collector frees unclosed is a finding. Under `-W error`, its warning would fail
+            # the next run.
+            warnings.simplefilter("ignore", ResourceWarning)
         name = "pytest_runtest_makereport"
-        shown = [one for one in self._makereport.get_hookimpls() if not _may_record(one.function)]
-        others = [one.plugin for one in getattr(self._item.config.hook, name).get_hookimpls() if one not in shown]
-        self._makereport = self._item.config.pluginmanager.subset_hook_caller(name, others)
+        others = [one.plugin for one in getattr(self._item.config.hook, name).get_hookimpls() if not _is_quiet(one)]
+        self._makereport: Any = self._item.config.pluginmanager.subset_hook_caller(name, others)
+        self._hooks = self._drop_reports
+        self._examples.fix()
 
-    def run(self) -> list[pytest.TestReport]:
-        """Run one iteration, and keep fixtures of wider scopes; return the reports of its subtests and phases."""
-        self._logged.clear()
-        # pytest's own record of warnings spans all iterations and would keep them all.
-        with warnings.catch_warnings(record=True):
+    def run(self) -> bool:
+        """Run one iteration, and keep fixtures of wider scopes; return whether a subtest failed."""
+        self.count += 1
+        if self.is_first_logged:
+            began = clock.monotonic()
             reports = runtestprotocol(self._item, log=False, nextitem=self._item.parent)  # type: ignore[arg-type]
-        return [*self._logged, *reports]
+            self._first_seconds = clock.monotonic() - began
+            self.logged += reports
+            return any(report.failed for report in self.logged if is_of_subtest(report))
+        assert self._first_seconds is not None
+        self._subtests_failed = False
+        # pytest's own record of warnings spans all iterations and would keep them all.
+        self._pending.drop()
+        with warnings.catch_warnings(record=True), self._watchdog.limit(self._first_seconds):
+            runtestprotocol(self._item, log=False, nextitem=self._item.parent)  # type: ignore[arg-type]
+        self._examples.fix()
+        return self._subtests_failed
 
-    def _hooks(self, fspath: os.PathLike[str]) -> _SilentHooks:
-        return _SilentHooks(self._of_session(fspath), lambda *, report: self._logged.append(report), self._makereport)
+    def _proxy(self, fspath: os.PathLike[str]) -> _ReplacedHooks:
+        return self._hooks(fspath)
+
+    def _keep_reports(self, fspath: os.PathLike[str]) -> _ReplacedHooks:
+        return _ReplacedHooks(self._of_session(fspath), pytest_runtest_logreport=self._keep)
+
+    def _drop_reports(self, fspath: os.PathLike[str]) -> _ReplacedHooks:
+        return _ReplacedHooks(
+            self._of_session(fspath),
+            pytest_runtest_logreport=self._drop,
+            pytest_runtest_makereport=self._makereport,
+            pytest_exception_interact=_do_nothing,
+        )
+
+    def _keep(self, *, report: pytest.TestReport) -> None:
+        self.logged.append(report)
+
+    def _drop(self, *, report: pytest.TestReport) -> None:
+        self._subtests_failed |= report.failed
 
 
-class _SilentHooks:
-    """The hooks of an item, with two replaced."""
+class _ReplacedHooks:
+    """The hooks of an item, some of which are replaced."""
 
-    __slots__ = ("_hooks", "pytest_runtest_logreport", "pytest_runtest_makereport")
-
-    def __init__(self, hooks: Any, keep: Any, makereport: Any) -> None:
+    def __init__(self, hooks: Any, **replaced: Any) -> None:
         self._hooks = hooks
-        self.pytest_runtest_logreport = keep
-        self.pytest_runtest_makereport = makereport
+        self.__dict__ |= replaced
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._hooks, name)
 
 
-def _may_record(hook: Any) -> bool:
-    """Return whether a hook belongs neither to pytest and this package nor to the project."""
-    module: dict[str, Any] = getattr(hook, "__globals__", {})
-    package = module.get("__name__", "").partition(".")[0]
-    return package not in ("_pytest", "pytest_leakcheck") and not is_own(module.get("__file__") or "")
+def _do_nothing(**_: object) -> None:
+    pass
+
+
+def _is_quiet(hook: Any) -> bool:
+    """Return whether a hook belongs to pytest or this package, and so records nothing of its own."""
+    package = getattr(hook.function, "__globals__", {}).get("__name__", "").partition(".")[0]
+    return package in ("_pytest", "pytest_leakcheck")
+
+
+def _names_resource_warning(item: pytest.Item) -> bool:
+    """Return whether a filter of the session or of the test is about `ResourceWarning`, so that it must be in effect."""
+    config = item.config
+    filters = [*config.getini("filterwarnings"), *(config.getoption("pythonwarnings", None) or ())]
+    filters += [str(one) for mark in item.iter_markers("filterwarnings") for one in mark.args]
+    return any("ResourceWarning" in one for one in filters)

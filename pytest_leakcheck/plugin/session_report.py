@@ -40,6 +40,9 @@ _MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
     "source": {},
     "plain": {},
 }
+# Under these keys, an xdist worker sends what it logs no report of.
+_UNLOGGED: Final = "leakcheck_findings"
+_UNJUDGED: Final = "leakcheck_unjudged"
 # Columns that the name of the first test has at least.
 _MIN_NAME: Final = 20
 
@@ -60,6 +63,12 @@ class SessionReport:
         self._began = clock.monotonic()
         # Errors of this class, which the summary states.
         self._lost: list[str] = []
+        # What an xdist worker sends without reports.
+        self._unlogged: list[str] = []
+        self._unjudged: dict[str, str] = {}
+        if is_worker(config):
+            sent: dict[str, Any] = config.workeroutput  # type: ignore[attr-defined]
+            sent |= {_UNLOGGED: self._unlogged, _UNJUDGED: self._unjudged}
         wanted = (settings.json or settings.html) and not is_worker(config)
         self._files = ReportFiles(config, settings) if wanted else None
         # What takes each finding.
@@ -130,6 +139,29 @@ class SessionReport:
             take(finding)
         if finding.colour != "green" or self._wanted in ("all", "sensitivity"):
             self._shown.append(to_line(finding))
+
+    def add_unlogged(self, finding: Finding) -> None:
+        """Add a finding for which no report is logged; an xdist worker sends it at its end."""
+        if is_worker(self._config):
+            self._unlogged.append(to_line(finding))
+        else:
+            self.add(finding)
+
+    def add_unjudged(self, nodeid: str, reason: str) -> None:
+        """Add why the second pass does not judge a test."""
+        if is_worker(self._config):
+            self._unjudged[nodeid] = reason
+        else:
+            self._tally.add_run(nodeid, reason)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what a worker of xdist has found in its second pass and logged no report of."""
+        sent: dict[str, Any] = getattr(node, "workeroutput", {})
+        for finding in findings_of("".join(sent.get(_UNLOGGED, ()))):
+            self.add(finding)
+        for nodeid, reason in sent.get(_UNJUDGED, {}).items():
+            self._tally.add_run(nodeid, reason)
 
     @property
     def _wanted(self) -> str:

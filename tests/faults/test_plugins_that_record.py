@@ -86,11 +86,9 @@ def test_a_plugin_that_records_the_run_itself_is_the_owner(project: Project, rec
     assert ", of an installed pytest plugin\n" in outcome.text
 
 
-def test_a_plugin_of_the_project_and_a_conftest_are_judged(project: Project) -> None:
+def test_a_plugin_of_the_project_and_a_conftest_see_the_reports_of_one_run(project: Project) -> None:
+    """They may skip a later test because of a report, so those of repeated runs would change outcomes."""
     project.write("pyproject.toml", '[project]\nname = "pytest-recorder"\n')
-    outcome = run(project, "-k", "clean")
-    assert outcome.finding("test_clean", "heap")["verdict"] == "leak", outcome.text
-    assert "an installed pytest plugin" not in outcome.text
+    assert run(project, "-k", "clean").finding("test_clean", "heap")["verdict"] == "ok"
     project.write("conftest.py", RECORDER)
-    outcome = run(project, "-k", "clean", recorder="")
-    assert outcome.finding("test_clean", "heap")["verdict"] == "leak", outcome.text
+    assert run(project, "-k", "clean", recorder="").finding("test_clean", "heap")["verdict"] == "ok"

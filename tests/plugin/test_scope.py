@@ -82,12 +82,12 @@ def test_all_tests_are_judged_and_accounted_for(project: Project) -> None:
 
 def test_it_needs_no_other_option_and_nothing_typed_is_without_effect(project: Project) -> None:
     project.write("test_it.py", "KEPT = []\ndef test_it(): KEPT.append(open(__file__))")
-    assert project.run("--leakcheck-scope=all", leakcheck=False).last_line == "1 failed"
+    assert project.run("--leakcheck-scope=all", leakcheck=False).last_line == "1 failed, 1 passed"
     project.write(
         "pytest.ini", "[pytest]\nleakcheck_scope = all\naddopts = -p no:hypothesispytest -p no:anyio -p no:asyncio"
     )
     assert project.run(leakcheck=False).last_line == "1 passed"
-    assert project.run().last_line == "1 failed"
+    assert project.run().last_line == "1 failed, 1 passed"
 
 
 def test_if_nothing_may_fail_each_test_has_the_outcome_of_a_plain_run(project: Project) -> None:
@@ -124,7 +124,7 @@ def test_memory_of_a_slow_test_is_not_judged_and_said_so(project: Project) -> No
         "test_it.py",
         "import time\nKEPT = []\ndef test_slow():\n    time.sleep(0.05)\n    KEPT.append(open(__file__))\n",
     )
-    assert project.run("--leakcheck-scope=all", "--leakcheck-max-time=5").last_line == "1 failed"
+    assert project.run("--leakcheck-scope=all", "--leakcheck-max-time=5").last_line == "1 failed, 1 passed"
     # A mark asks for the verdict, so the report says that it is missing.
     project.write(
         "test_it.py",

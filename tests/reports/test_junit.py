@@ -102,8 +102,8 @@ def test_each_property_once_and_one_on_a_green_test(project: Project, options: t
 
 
 def test_a_known_leak_has_the_id_of_its_entry(project: Project) -> None:
-    project.write("test_it.py", SUITE.replace("@pytest.mark.fd_budget(0)", ""))
-    scope = ("--leakcheck-scope=all", "-k", "test_leak")
+    project.write("test_it.py", SUITE.replace("@pytest.mark.fd_budget(0)", "@pytest.mark.leakcheck"))
+    scope = ("-k", "test_leak")
     project.run("--leakcheck-update-baseline", *scope)
     project.run("--junit-xml=junit.xml", *scope)
     [entry] = json.loads((project.folder / "leakcheck-baseline.json").read_text(encoding="utf-8"))["known"]

@@ -24,6 +24,7 @@ from pytest_leakcheck.judge.conclude_finding import (
     Result,
     conclude,
     conclude_sizes,
+    fails_alone,
     process_interrupted,
     process_lost,
     sizes_interrupted,
@@ -38,7 +39,14 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.isolation.engines import WORLD_GROUP, WORLDS, Subprocess
 from pytest_leakcheck.plugin.isolation.messages import Answer
-from pytest_leakcheck.plugin.item_reports import end_item, make_report, report_findings, reports_of, warn
+from pytest_leakcheck.plugin.item_reports import (
+    end_item,
+    findings_of,
+    make_report,
+    report_findings,
+    reports_of,
+    warn,
+)
 from pytest_leakcheck.plugin.other_plugins import AllureResults, has_xdist, is_worker
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import unmeasured, why_failed
@@ -114,19 +122,39 @@ class IsolatedItem(ItemElsewhere):
         super().__init__(item, settings, plan.effort)
         self._plan = plan
 
+    def judge(self) -> Finding:
+        """Judge the item in the second pass; it has run in this process, so its run in the other one is not logged."""
+        try:
+            reports = self._reports_of(self._engine.run())
+        except KeyboardInterrupt:
+            report_findings(self._item, [self._conclude(self._judge_interrupted(), "interrupted")])
+            raise
+        except Exception as error:  # noqa: BLE001 - errors of others are raised again
+            return self._conclude(self._verdicts_without(error))
+        found = [one for report in reports for one in findings_of(getattr(report, "leakcheck", ""))]
+        if found:
+            return found[0]
+        failed = next((report for report in reports if not report.passed), None)
+        return self._conclude([fails_alone(self._plan, _crash_of(failed))], "failed")
+
     def _measure(self) -> list[pytest.TestReport]:
         item, answer = self._item, self._engine.run()
-        (messages,) = answer.messages
-        reports = reports_of(item, messages)
+        reports = self._reports_of(answer)
         if any(getattr(report, "leakcheck_unmeasured", "") == keys.STOPPED for report in reports):
             # The subprocess has no terminal to type in, so run the test in this process.
             item.stash[keys.UNMEASURED] = keys.STOPPED
             return []
-        warn(item, messages.warnings)
-        phases = [report.when for report in reports if not is_of_subtest(report)]
-        if "teardown" in phases:
+        warn(item, answer.messages[0].warnings)
+        if any(data["when"] == "teardown" for data in answer.messages[0].reports):
             AllureResults(item.config).drop(item.nodeid)
-        else:
+        return reports
+
+    def _reports_of(self, answer: Answer) -> list[pytest.TestReport]:
+        """Return the reports of the process, and one with the reason if it ended before its last report."""
+        (messages,) = answer.messages
+        reports = reports_of(self._item, messages)
+        phases = [report.when for report in reports if not is_of_subtest(report)]
+        if "teardown" not in phases:
             under = f", under a ceiling of {self._plan.ceiling}" if self._plan.ceiling.sizes else ""
             loss, iterations = explain_loss(answer, self._effort, under=under), max(0, answer.ended.iteration - 1)
             when: Literal["call", "teardown"] = "teardown" if "call" in phases else "call"
@@ -144,14 +172,23 @@ class IsolatedItem(ItemElsewhere):
 
     def _conclude_unmeasured(self, error: Exception) -> list[pytest.TestReport]:
         """Store the verdicts on the item, which then runs in this process."""
-        item, plan = self._item, self._plan
-        verdicts: Sequence[Verdict] = [unavailable(budget.resource, str(error)) for budget in plan.budgets]
-        if not isinstance(error, Unavailable):
-            verdicts = unmeasured(plan, error).verdicts
-        finding = self._conclude(verdicts)
-        item.stash[keys.PLAN], item.stash[keys.FINDINGS] = plan, [finding]
+        item, finding = self._item, self._conclude(self._verdicts_without(error))
+        item.stash[keys.PLAN], item.stash[keys.FINDINGS] = self._plan, [finding]
         item.user_properties += junit_properties(finding)
         return []
+
+    def _verdicts_without(self, error: Exception) -> Sequence[Verdict]:
+        """Return the verdicts if there is no process; raise an error of others again."""
+        if isinstance(error, Unavailable):
+            return [unavailable(budget.resource, str(error)) for budget in self._plan.budgets]
+        return unmeasured(self._plan, error).verdicts
+
+
+def _crash_of(report: pytest.TestReport | None) -> str:
+    """Return the first line of why a test failed or was skipped."""
+    crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
+    text = crash.message if crash is not None else getattr(report, "longreprtext", "") or "no verdict"
+    return str(text).strip().splitlines()[-1 if crash is None else 0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,110 @@
+"""Judge the tests without a mark after all tests have run: until then, the session is that of plain pytest.
+
+The second pass takes the tests that have passed, in their order. pytest sets up their fixtures again. What happens here
+changes no outcome: a leak is logged as one more report of its test, and anything else stands only in the summary.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+import pytest
+
+from pytest_leakcheck.model import describe_error
+from pytest_leakcheck.model.units import format_count
+from pytest_leakcheck.plugin import keys
+from pytest_leakcheck.plugin.collection import ELSEWHERE, waits
+from pytest_leakcheck.plugin.other_plugins import AllureResults, is_worker, sending_reports_of
+from pytest_leakcheck.plugin.pending_errors import PendingErrors
+from pytest_leakcheck.plugin.session_report import SessionReport
+
+
+class SecondPass:
+    """The hooks of the second pass; not registered in a process that was started for one test."""
+
+    def __init__(self, report: SessionReport) -> None:
+        self._report = report
+
+    # The outermost wrapper: by then, coverage is measured, and pytest no longer shows logs as they arise.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        result = yield
+        if items := list(self._items_to_judge(session)):
+            self._announce(session.config, len(items))
+            with PendingErrors(session.config), _no_alarm(), _no_exit(), AllureResults(session.config).paused():
+                self._judge(session, items)
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> None:
+        """Note that an item runs in this process."""
+        if waits(item):
+            item.stash[keys.FIRST_RUN].reported = True
+
+    def _items_to_judge(self, session: pytest.Session) -> Iterator[pytest.Item]:
+        """Yield the waiting items that have passed in this process."""
+        for item in session.items:
+            first = item.stash.get(keys.FIRST_RUN, None)
+            if first is None or not first.passed or item.stash[keys.NOT_ASKED]:
+                continue
+            if first.reported:
+                yield item
+            elif first.seconds:
+                # A plugin such as pytest-forked ran it in another process.
+                self._report.add_unjudged(item.nodeid, ELSEWHERE)
+
+    def _announce(self, config: pytest.Config, count: int) -> None:
+        reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        if reporter is not None and config.get_verbosity() >= 0 and not is_worker(config):
+            reporter.ensure_newline()
+            reporter.write_line(f"leakcheck: judging {format_count(count, 'test')}", light=True)
+
+    def _judge(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        for item, nextitem in zip(items, [*items[1:], None], strict=True):
+            item.stash[keys.FIRST_RUN].judging = True
+            try:
+                with sending_reports_of(item):
+                    item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
+                reason = item.stash[keys.NOT_ASKED] or item.stash[keys.UNMEASURED]
+            except Exception as error:  # noqa: BLE001 - a test may have replaced what judging it takes
+                reason = describe_error(error)
+            if reason:
+                self._report.add_unjudged(item.nodeid, reason)
+            if session.shouldfail:
+                raise session.Failed(session.shouldfail)
+            if session.shouldstop:
+                raise session.Interrupted(session.shouldstop)
+
+
+@contextmanager
+def _no_alarm() -> Iterator[None]:
+    """Cancel an alarm that a test has left: in a plain session, no test would be running any more."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(0)
+    yield
+
+
+class ProcessExit(BaseException):
+    """A repeated test has called ``os._exit()``."""
+
+
+@contextmanager
+def _no_exit() -> Iterator[None]:
+    """Turn ``os._exit()`` in this process into an exception; a child process that a test has forked still exits."""
+    original, process = os._exit, os.getpid()
+
+    def leave(status: int) -> NoReturn:
+        if os.getpid() == process:
+            raise ProcessExit(f"os._exit({status})")
+        original(status)
+
+    os._exit = leave
+    try:
+        yield
+    finally:
+        with suppress(AttributeError):
+            os._exit = original

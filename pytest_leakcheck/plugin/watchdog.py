@@ -1,0 +1,173 @@
+"""A watchdog timer: interrupt a repeated run that blocks, and tell which call waits.
+
+Its timer is one of POSIX with a signal of its own. It needs no thread, and leaves SIGALRM to the tests. Outside Linux,
+there is no watchdog: a run that blocks has only the timeouts of the user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from threading import current_thread, main_thread
+from types import FrameType
+from typing import Any, Final, Self
+
+import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
+
+from pytest_leakcheck.attribution.call_paths import path_to, read_path
+from pytest_leakcheck.model.culprit import Site, short_file
+from pytest_leakcheck.probes.memory import load_libc
+
+# A run may take this many seconds, and this multiple of the first run.
+_SHORTEST: Final = 5.0
+_MULTIPLE: Final = 20.0
+# A run that catches the exception, such as a loop that tries again, is interrupted again after this share of its limit.
+_AGAIN: Final = 0.2
+# Seconds after which a run that no exception ends, such as a call of C, ends the process, with the stacks of all threads.
+_LAST: Final = 60.0
+_CLOCK_MONOTONIC: Final = 1
+# From bits/sigevent: the signal goes to one thread.
+_SIGEV_THREAD_ID: Final = 4
+
+
+class Blocked(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
+    """A repeated run took too long. pytest treats it like ``pytest.fail()``, in each phase of a test."""
+
+    __module__ = "builtins"
+
+    def __init__(self, where: str) -> None:
+        """Take which call waits, and where."""
+        super().__init__(f"blocked {where}", pytrace=False)
+        self.where = where
+
+
+class _Event(ctypes.Structure):
+    """``struct sigevent``, 64 bytes."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("tid", ctypes.c_int),
+        ("rest", ctypes.c_byte * 44),
+    )
+
+
+class _Times(ctypes.Structure):
+    """``struct itimerspec``."""
+
+    _fields_ = (
+        ("again_seconds", ctypes.c_long),
+        ("again_nanoseconds", ctypes.c_long),
+        ("seconds", ctypes.c_long),
+        ("nanoseconds", ctypes.c_long),
+    )
+
+
+class _PosixTimer:
+    """A timer that sends a signal to the main thread; raises `OSError` if there are no such timers."""
+
+    def __init__(self, number: int) -> None:
+        self._number = ctypes.c_void_p()
+        event = _Event(signal=number, notify=_SIGEV_THREAD_ID, tid=main_thread().native_id or os.getpid())
+        try:
+            self._libc: Any = load_libc()
+            failed = self._libc.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._number))
+        except AttributeError:
+            raise OSError("the C library has no timer_create()") from None
+        if failed:
+            raise OSError(ctypes.get_errno(), "timer_create() failed")
+
+    def set(self, seconds: float, again: float = 0.0) -> None:
+        """Start the timer, or stop it with 0 seconds."""
+        times = _Times(int(again), int(again % 1 * 1e9), int(seconds), int(seconds % 1 * 1e9))
+        self._libc.timer_settime(self._number, 0, ctypes.byref(times), None)
+
+    def close(self) -> None:
+        self._libc.timer_delete(self._number)
+
+
+class Watchdog:
+    """Bounds the runs of one process; use it as a context around all of them, and `limit` around each."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        # pytest's copy of the terminal's descriptor: it captures the descriptor itself.
+        self._stderr = config.stash.get(fault_handler_stderr_fd_key, 2)
+        self._timers: list[_PosixTimer] = []
+        self._before: list[tuple[int, Any]] = []
+        self._is_set = False
+
+    def __enter__(self) -> Self:
+        if not sys.platform.startswith("linux") or current_thread() is not main_thread():
+            return self
+        free = [one for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1) if signal.getsignal(one) is signal.SIG_DFL]
+        # A test may refuse any of this, with an audit hook for example.
+        with contextlib.suppress(Exception):
+            interrupting, ending = free[:2]
+            self._before = [(interrupting, signal.signal(interrupting, self._interrupt))]
+            self._timers = [_PosixTimer(interrupting), _PosixTimer(ending)]
+            faulthandler.register(ending, self._stderr, all_threads=True, chain=True)
+            self._ending = ending
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for timer in self._timers:
+            timer.close()
+        if self._timers:
+            faulthandler.unregister(self._ending)
+        for number, handler in self._before:
+            signal.signal(number, handler)
+        self._timers, self._before = [], []
+
+    @contextlib.contextmanager
+    def limit(self, first: float) -> Iterator[None]:
+        """Interrupt what takes much longer than the `first` run took, in seconds, with `Blocked`."""
+        if len(self._timers) < 2:
+            yield
+            return
+        seconds = max(_SHORTEST, _MULTIPLE * first)
+        self._is_set = True
+        self._timers[0].set(seconds, max(1.0, _AGAIN * seconds))
+        self._timers[1].set(seconds + _LAST)
+        try:
+            yield
+        finally:
+            self._is_set = False
+            for timer in self._timers:
+                timer.set(0.0)
+
+    def _interrupt(self, _number: int, frame: FrameType | None) -> None:
+        if self._is_set:
+            raise Blocked(describe_wait(frame))
+
+
+def describe_wait(frame: FrameType | None) -> str:
+    """Return which call of the test waits, and at which line: in a task if the event loop of this thread is idle."""
+    for path in (*_paths_of_waiting_tasks(), path_to(frame)):
+        if (where := read_path(path)) is None:
+            continue
+        at = max(at for at, site in enumerate(where.path) if site == where.site)
+        line = f"at {short_file(where.site.file)}:{where.site.line}"
+        return f"in {where.path[at + 1].function}(), {line}" if at + 1 < len(where.path) else line
+    return "outside of the test's own lines"
+
+
+def _paths_of_waiting_tasks() -> Iterator[tuple[Site, ...]]:
+    """Yield the call path of each task, outermost first, if the event loop of this thread runs none of them."""
+    asyncio: Any = sys.modules.get("asyncio")
+    loop = asyncio._get_running_loop() if asyncio is not None else None
+    if loop is None or asyncio.current_task(loop) is not None:
+        return
+    for task in asyncio.all_tasks(loop):
+        path, awaited = [], task.get_coro()
+        while (frame := getattr(awaited, "cr_frame", None)) is not None:
+            code = frame.f_code
+            path.append(Site(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname))
+            awaited = awaited.cr_await
+        yield tuple(path)

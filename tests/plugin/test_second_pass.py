@@ -1,0 +1,313 @@
+"""Without a mark, a test first runs as in plain pytest; what its repetition does afterwards changes no outcome."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from projects import Project
+
+ALL = ("--leakcheck-scope=all",)
+# A hook that writes what a session logs, in the order in which it does.
+_LOG = """
+    from pathlib import Path
+    def pytest_runtest_logreport(report):
+        with Path("log").open("a") as file: file.write(f"{report.nodeid} {report.when} {report.outcome}\\n")
+    def pytest_warning_recorded(warning_message, nodeid):
+        with Path("log").open("a") as file: file.write(f"{nodeid} {warning_message.message}\\n")
+"""
+# Each of these once changed the outcome of a test, or hung the session.
+DIFFERENT_LATER = {
+    "rows of a session's database": """
+        import sqlite3, pytest
+        @pytest.fixture(scope="session")
+        def rows():
+            connection = sqlite3.connect(":memory:")
+            connection.execute("create table t (x)")
+            yield connection
+            connection.close()
+        def test_insert(rows): rows.execute("insert into t values (1)")
+        def test_count(rows): assert rows.execute("select count(*) from t").fetchone() == (1,)
+    """,
+    "a pool that is used up": """
+        POOL = [*range(6)]
+        def test_it(): POOL.pop()
+        def test_after(): pass
+    """,
+    "a later run that ends the session": """
+        import os, pytest
+        RUNS = []
+        def ends_in(run, end):
+            RUNS.append(1)
+            if len(RUNS) == run: end()
+        def interrupt(): raise KeyboardInterrupt
+        def test_exit(): ends_in(5, lambda: pytest.exit("no more"))
+        def test_interrupt(): ends_in(10, interrupt)
+        def test_kill(): ends_in(15, lambda: os._exit(9))
+        def test_after(): pass
+    """,
+    "a warning that is expected": """
+        import warnings, pytest
+        def test_raises():
+            with pytest.raises(ResourceWarning): warnings.warn("unclosed", ResourceWarning)
+    """,
+    "an unclosed file": """
+        def test_open(): open(__file__)
+        def test_after(): pass
+    """,
+    "an error in a cycle": """
+        def test_cycle():
+            class Loud:
+                def __del__(self): raise ValueError("late")
+            one = Loud()
+            one.one = one
+        def test_after(): pass
+    """,
+    "a warning of the first run": """
+        import warnings
+        def test_warns(): warnings.warn("only once", UserWarning)
+    """,
+    "an environment that is replaced": """
+        import os
+        from unittest import TestCase, mock
+        class TestIt(TestCase):
+            @classmethod
+            def setUpClass(cls):
+                cls.patch = mock.patch("os.environ", dict(os.environ))
+                cls.patch.start()
+            @classmethod
+            def tearDownClass(cls): cls.patch.stop()
+            def test_first(self): pass
+            def test_second(self): pass
+    """,
+    "an order in a class": """
+        import unittest
+        class TestSteps(unittest.TestCase):
+            done = []
+            def test_1(self): self.done.append(1)
+            def test_2(self): assert self.done == [1]
+    """,
+}
+
+
+def logged(project: Project, *arguments: str, leakcheck: bool) -> tuple[int, list[str]]:
+    (project.folder / "log").write_text("")
+    ran = project.run(*arguments, leakcheck=leakcheck)
+    assert "INTERNALERROR" not in ran.text, ran.text
+    return ran.status, (project.folder / "log").read_text().splitlines()
+
+
+@pytest.mark.parametrize("suite", DIFFERENT_LATER.values(), ids=DIFFERENT_LATER)
+@pytest.mark.parametrize("filters", [(), ("-W", "error")], ids=["", "error"])
+def test_a_session_logs_what_a_plain_one_logs(project: Project, suite: str, filters: tuple[str, ...]) -> None:
+    project.write("test_it.py", suite)
+    project.write("conftest.py", _LOG)
+    plain = logged(project, *filters, leakcheck=False)
+    assert logged(project, *filters, *ALL, "--leakcheck-fail-on=none", leakcheck=True) == plain
+    assert len(plain[1]) >= 3
+
+
+def test_hooks_of_the_project_see_each_test_once(project: Project) -> None:
+    project.write("test_it.py", "def test_first(): pass\ndef test_second(): pass\n")
+    project.write(
+        "conftest.py",
+        """
+        MADE = []
+        def pytest_runtest_makereport(item, call): MADE.append((item.name, call.when))
+        def pytest_terminal_summary(terminalreporter): terminalreporter.write_line(f"made {len(MADE)}")
+        """,
+    )
+    ran = project.run(*ALL)
+    assert "made 6" in ran.text
+    assert "2 tests: 2 ok" in ran.text
+
+
+def test_a_leak_is_one_more_report_of_its_test(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        "import os\nKEPT = []\ndef test_leaks(): KEPT.append(os.open(__file__, 0))\ndef test_clean(): pass\n",
+    )
+    ran = project.run(*ALL, "--junit-xml=junit.xml", cache=True)
+    assert (ran.status, ran.last_line) == (1, "1 failed, 2 passed")
+    assert re.search(r"test_it.py \.\. .*\nleakcheck: judging 2 tests\n\s*test_it.py L", ran.text), ran.text
+    cases = ET.parse(project.folder / "junit.xml").findall(".//testcase")
+    assert [(case.get("name"), [part.tag for part in case]) for case in cases] == [
+        ("test_leaks", []),
+        ("test_clean", []),
+        ("test_leaks", ["properties", "failure"]),
+    ]
+    # It is what failed last, and with -x nothing follows it.
+    assert project.run(*ALL, "--lf", "-q", cache=True).last_line.startswith("1 failed, 1 passed")
+    assert "1 not reached by the second pass" in project.run(*ALL, "-x").one_line
+
+
+def test_after_a_failure_that_ends_the_session_nothing_is_judged(project: Project) -> None:
+    project.write("test_it.py", "def test_first(): pass\ndef test_fails(): assert 0\ndef test_last(): pass\n")
+    ran = project.run(*ALL, "-x")
+    assert ran.last_line == "1 failed, 1 passed"
+    assert "1 not reached by the second pass" in ran.one_line
+    assert "judging" not in ran.text
+
+
+def test_a_run_that_blocks_names_the_call_that_waits(project: Project) -> None:
+    project.write("conftest.py", "from pytest_leakcheck.plugin import watchdog\nwatchdog._SHORTEST = 0.5\n")
+    project.write(
+        "test_it.py",
+        """
+        import asyncio
+        import queue
+        import threading
+        import pytest
+
+        QUEUE, POOL, LOCK = queue.Queue(1), threading.BoundedSemaphore(3), asyncio.Lock()
+
+        class Connection:
+            def __init__(self): POOL.acquire()
+
+        def test_queue(): QUEUE.put(1)
+
+        def test_pool(): Connection()
+
+        async def wait(): await LOCK.acquire()
+
+        def test_lock(): asyncio.run(wait())
+
+        @pytest.mark.fd_budget(0)
+        def test_marked(pool=[]):
+            if pool: threading.Event().wait()
+            pool.append(1)
+
+        def test_after(): pass
+        """,
+    )
+    ran = project.run(*ALL, "-rA")
+    assert ran.last_line == "5 passed", ran.text
+    reasons = {one["test"].rpartition("::")[2]: one["reason"] for one in ran.findings if one["verdict"] != "ok"}
+    assert reasons == {
+        "test_queue": "not repeatable: iteration 2 blocked in Queue.put(), at test_it.py:11",
+        "test_pool": "not repeatable: iteration 4 blocked in Semaphore.acquire(), at test_it.py:9",
+        "test_lock": "not repeatable: iteration 2 blocked in Lock.acquire(), at test_it.py:15",
+        "test_marked": "not repeatable: iteration 2 blocked in Event.wait(), at test_it.py:21",
+    }
+    assert "1 ok · 4 do not repeat" in ran.one_line
+
+
+def test_a_run_that_cannot_be_interrupted_ends_the_process_with_its_stack(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        "from pytest_leakcheck.plugin import watchdog\nwatchdog._SHORTEST, watchdog._LAST = 0.5, 1.0\n",
+    )
+    ran = project.run_test(
+        """
+        import ctypes
+        LIBC, MUTEX = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+        def test_it():
+            LIBC.pthread_mutex_lock(MUTEX)
+        """,
+        *ALL,
+        limit=60,
+    )
+    assert ran.status not in (0, 1)
+    assert re.search(r'File ".*test_it.py", line 4 in test_it', ran.text), ran.text
+
+
+@pytest.mark.parametrize("dist", ["load", "loadfile", "each"])
+def test_workers_judge_what_they_have_run(project: Project, dist: str) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os
+        import pytest
+        KEPT = []
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_clean(number): pass
+
+        def test_leaks(): KEPT.append(os.open(__file__, 0))
+
+        def test_once(runs=[]):
+            runs.append(1)
+            assert len(runs) < 2
+
+        def test_fails(): assert 0
+        """,
+    )
+    specs = ("--tx", "2*popen") if dist == "each" else ("-n", "2")
+    ran = project.run(*ALL, *specs, f"--dist={dist}")
+    times = 2 if dist == "each" else 1
+    assert ran.last_line == f"{2 * times} failed, {8 * times} passed", ran.text
+    assert "9 tests: 6 ok · 1 leak · 1 does not repeat · 1 not judged (1 fail or skip by themselves)" in ran.one_line
+    assert {one["verdict"] for one in ran.findings if "test_clean" in one["test"]} == {"ok"}
+
+
+def test_a_worker_that_dies_in_the_second_pass_loses_no_outcome(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, signal
+        def test_first(): pass
+        def test_dies(runs=[]):
+            runs.append(1)
+            if len(runs) > 1: os.kill(os.getpid(), signal.SIGKILL)
+        def test_last(): pass
+        """,
+    )
+    ran = project.run(*ALL, "-n", "1", limit=120)
+    assert "3 passed" in ran.last_line, ran.text
+    assert "not reached by the second pass" in ran.one_line
+
+
+def test_ctrl_c_in_the_second_pass_leaves_all_outcomes(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, signal, threading
+        def test_first(): pass
+        def test_interrupted(runs=[]):
+            runs.append(1)
+            if len(runs) == 5:
+                threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+                threading.Event().wait(60)
+        def test_last(): pass
+        """,
+    )
+    ran = project.run(*ALL)
+    assert ran.status == pytest.ExitCode.INTERRUPTED
+    assert "3 passed" in ran.last_line
+    assert "1 not reached by the second pass" in ran.one_line
+    assert "interrupted after" in ran.one_line
+
+
+def test_a_test_that_expects_its_leak_is_judged_at_its_turn(project: Project) -> None:
+    ran = project.run_test(
+        """
+        import os, pytest
+        from pytest_leakcheck import LeakError
+        KEPT = []
+        @pytest.mark.xfail(raises=LeakError, strict=True)
+        def test_known(): KEPT.append(os.open(__file__, 0))
+        """,
+        *ALL,
+    )
+    assert (ran.status, ran.last_line) == (0, "1 xfailed")
+
+
+def test_isolated_tests_run_in_the_session_first(project: Project) -> None:
+    ran = project.run_test(
+        """
+        import os
+        KEPT, SHARED = [], {}
+        def test_writes(): SHARED["x"] = 1
+        def test_reads(): assert SHARED == {"x": 1}
+        def test_leaks(): KEPT.append(os.open(__file__, 0))
+        """,
+        *ALL,
+        "--leakcheck-isolate",
+    )
+    assert ran.last_line == "1 failed, 3 passed", ran.text
+    reason = next(one["reason"] for one in ran.findings if one["test"].endswith("test_reads"))
+    assert reason == (
+        "not repeatable: alone in a separate process, it ended with AssertionError: assert {} == {'x': 1}"
+    )
