@@ -1,6 +1,7 @@
 """Remove what pytest itself retains of each iteration of a test, which is no leak of the test.
 
-It is finalizers of fixtures of a wider scope, folders, sections, properties, markers and instances of test classes.
+It is finalizers of fixtures of a wider scope, folders, sections, properties, markers and instances of test classes. A
+folder is removed only if a fixture of pytest's own has made it in this iteration.
 
 Two dicts only change their size, because pytest adds a key and removes it in each phase of a test. The dict of the
 item's stash is 576 bytes of malloc smaller in 2 of 10 iterations, and that of the environment becomes 2.4 KiB larger
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest import tmpdir
+from _pytest.junitxml import xml_key
 
 from pytest_leakcheck.plugin.pytest_versions import forget_failed_subtests
 
@@ -34,18 +37,17 @@ class Residue:
         self._property_count = len(item.user_properties)
         self._outliving: list[pytest.FixtureDef[Any]] = []
         self._folders: list[Path] = []
+        self._junit = _JunitState(item.config)
         self._stash_keys: set[Any] = set()
         _settle_environment()
 
     def before_teardown(self) -> None:
-        """Record the fixtures that outlive this iteration, and the folders of its ``tmp_path`` and its ``pytester``."""
+        """Record the fixtures that outlive this iteration, and the folders that pytest has made in it."""
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
-        named = (one for name, used in definitions.items() for one in self._with_overridden(name, used))
+        named = [one for name, used in definitions.items() for one in self._with_overridden(name, used)]
         self._outliving = [one for one in named if one.scope != "function"]
-        pytester = _value_of(definitions, "pytester")
-        made = (getattr(pytester, "path", None), getattr(pytester, "_test_tmproot", None))
-        self._folders = [one for one in (_value_of(definitions, "tmp_path"), *made) if isinstance(one, Path)]
+        self._folders = [folder for one in named if one.scope == "function" for folder in _folders_made_by(one)]
 
     def _with_overridden(self, name: str, used: pytest.FixtureDef[Any]) -> Sequence[pytest.FixtureDef[Any]]:
         """Return all fixtures of one name, because a fixture that overrides another may use it."""
@@ -53,8 +55,8 @@ class Residue:
         # A fixture that only `getfixturevalue` asks for is not listed.
         return listed.get(name) or self._item.session._fixturemanager.getfixturedefs(name, self._item) or (used,)
 
-    def put_back(self) -> None:
-        """Restore the recorded state; call after the tear-down of each iteration."""
+    def put_back(self, *, logged: bool = False) -> None:
+        """Restore the recorded state after the tear-down of an iteration; what a `logged` one is to leave stays."""
         item = self._item
         item.own_markers[:] = self._own_markers
         markers: dict[str, Any] = item.keywords._markers  # type: ignore[attr-defined]
@@ -70,9 +72,12 @@ class Residue:
         for definition in self._outliving:
             definition._finalizers[:] = [one for one in definition._finalizers if not _is_spent(one)]
         self._outliving = []
-        for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
-            _release_number(item.config, folder.name.lower())
+        if logged:
+            self._junit = _JunitState(item.config)
+        else:
+            self._junit.put_back()
+            for folder in self._folders:
+                _remove(folder, item.config)
         self._folders = []
         # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
         self._stash_keys = self._stash_keys or set(item.stash._storage)
@@ -86,6 +91,9 @@ def _settle_environment() -> None:
     pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries occupy space until the dict
     is full and Python rebuilds it; the first time, its size changes.
     """
+    if not isinstance(os.environ, os._Environ):
+        # Somebody has put another mapping in its place, as `mock.patch` does.
+        return
     data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
     key, size = os.environ.encodekey("PYTEST_LEAKCHECK"), sys.getsizeof(data)
     # More rounds than a dict of this size has free entries.
@@ -106,10 +114,48 @@ def rebuild(stash: pytest.Stash, keys: Collection[Any]) -> None:
         storage[key] = value  # noqa: PERF403 - the same dict, so that nothing of it is replaced
 
 
-def _value_of(definitions: dict[str, pytest.FixtureDef[Any]], name: str) -> Any:
-    """Return the value of a fixture; None if the test does not use it."""
-    result = definitions[name].cached_result if name in definitions else None
-    return result[0] if result is not None else None
+class _JunitState:
+    """What pytest has noted for JUnit's XML so far, so that silent runs add nothing to it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._xml = config.stash.get(xml_key, None)
+        if self._xml is not None:
+            self._properties = len(self._xml.global_properties)
+            self._reporters = len(self._xml.node_reporters_ordered)
+
+    def put_back(self) -> None:
+        if self._xml is None:
+            return
+        del self._xml.global_properties[self._properties :]
+        added = self._xml.node_reporters_ordered[self._reporters :]
+        if added:
+            for key, reporter in [*self._xml.node_reporters.items()]:
+                if reporter in added:
+                    del self._xml.node_reporters[key]
+            del self._xml.node_reporters_ordered[self._reporters :]
+
+
+def _folders_made_by(definition: pytest.FixtureDef[Any]) -> list[Path]:
+    """Return the folders that a fixture of pytest's own has made; none of a fixture that overrides it."""
+    value = definition.cached_result[0] if definition.cached_result is not None else None
+    module = getattr(definition.func, "__module__", "")
+    if module == tmpdir.__name__ and isinstance(value, Path):
+        return [value]
+    if module == pytest.Pytester.__module__ and isinstance(value, pytest.Pytester):
+        return [value.path, value._test_tmproot]
+    return []
+
+
+def _remove(folder: Path, config: pytest.Config) -> None:
+    """Remove a folder of pytest's own, and let pytest reuse its number; leave alone what a test has put in its place."""
+    try:
+        is_own = folder.parent == config._tmp_path_factory.getbasetemp() and not folder.is_symlink()  # type: ignore[attr-defined]
+    except (AttributeError, OSError):
+        return
+    if is_own:
+        # It follows no links.
+        shutil.rmtree(folder, ignore_errors=True)
+        _release_number(config, folder.name.lower())
 
 
 def _release_number(config: pytest.Config, folder: str) -> None:

@@ -230,7 +230,7 @@ class Repeater:
             if item.stash[keys.UNMEASURED] or (failed and runs.is_first_logged):
                 repetition.end("failed")
                 return None
-            iteration.residue.put_back()
+            iteration.residue.put_back(logged=runs.is_first_logged)
             if iteration.count == 1:
                 runs.silence()
                 repetition.follow(*iteration.gauges.seal())

@@ -131,8 +131,9 @@ def test_pytester_uses_the_same_folder_again(project: Project) -> None:
             FOLDERS.add(pytester.path)
 
         def test_folders():
-            assert len(FOLDERS) == 1
-            assert len([path for path in sys.path_importer_cache if path.startswith(str(*FOLDERS))]) <= 1
+            # The first run leaves its folder, as in a plain session; the others share one.
+            assert len(FOLDERS) == 2
+            assert all(len([path for path in sys.path_importer_cache if path.startswith(str(one))]) <= 1 for one in FOLDERS)
         """,
         "-p",
         "pytester",
@@ -178,3 +179,80 @@ def test_dicts_that_pytest_fills_and_empties_keep_their_size(project: Project, p
     series = next(one for one in outcome.recordings[0]["series"] if one["resource"] == "heap")
     assert len(series["readings"]) == 151
     assert set(series["readings"]) == {series["readings"][0]}
+
+
+@pytest.mark.parametrize(
+    "fixture",
+    [
+        '@pytest.fixture\n    def tmp_path(): return HERE / "data"',
+        '@pytest.fixture\n    def pytester():\n        class Other: path = HERE / "data"\n        return Other()',
+        '@pytest.fixture\n    def linked(tmp_path):\n        tmp_path.rmdir()\n        tmp_path.symlink_to(HERE / "data")',
+        '@pytest.fixture(scope="module")\n    def tmp_path(tmp_path_factory):\n        folder = tmp_path_factory.mktemp("m")\n        return folder',
+    ],
+    ids=["tmp_path", "pytester", "link", "module"],
+)
+def test_nothing_is_removed_that_pytest_has_not_made_for_the_iteration(project: Project, fixture: str) -> None:
+    project.write("data/golden.txt", "golden")
+    name = next(word for word in ("linked", "pytester", "tmp_path") if f"def {word}" in fixture)
+    ran = project.run_test(
+        f"""
+    from pathlib import Path
+    import pytest
+    HERE = Path(__file__).parent
+
+    {fixture}
+
+    def test_first({name}): pass
+
+    @pytest.mark.leakcheck(iterations=5)
+    def test_second({name}): pass
+
+    def test_last({name}): assert not isinstance({name}, Path) or {name}.is_dir()
+        """,
+        "--leakcheck-scope=all",
+    )
+    assert "3 ok" in ran.text, ran.text
+    assert (project.folder / "data" / "golden.txt").read_text() == "golden"
+
+
+def test_a_folder_below_that_of_pytest_goes_with_it(project: Project) -> None:
+    ran = project.run_test(
+        """
+        import pytest
+
+        @pytest.fixture
+        def tmp_path(tmp_path):
+            (tmp_path / "data").mkdir()
+            return tmp_path / "data"
+
+        @pytest.mark.leakcheck(iterations=20)
+        def test_it(tmp_path): (tmp_path / "x").write_text("x")
+        """,
+        "--basetemp=kept",
+    )
+    assert ran.last_line == "1 passed", ran.text
+    assert [one.name for one in (project.folder / "kept").iterdir() if not one.is_symlink()] == ["test_it0"]
+
+
+def test_silent_runs_add_nothing_to_junits_file(project: Project) -> None:
+    ran = project.run_test(
+        """
+        import pytest
+
+        def test_suite(record_testsuite_property): record_testsuite_property("arch", "x")
+
+        @pytest.mark.leakcheck(iterations=5)
+        def test_marked(record_testsuite_property): record_testsuite_property("marked", "x")
+
+        def test_attribute(record_xml_attribute): record_xml_attribute("a", "b")
+        """,
+        "--leakcheck-scope=all",
+        "--junit-xml=junit.xml",
+        "-o",
+        "junit_family=xunit1",
+        "-W",
+        "ignore",
+    )
+    assert "3 ok" in ran.text, ran.text
+    text = (project.folder / "junit.xml").read_text()
+    assert [text.count(part) for part in ('name="arch"', 'name="marked"', "<testcase ")] == [1, 1, 3]
