@@ -6,10 +6,12 @@ A rank is one of the processes that run a test together; gloo is a torch.distrib
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Final, final
 
 import pytest
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
     from pytest_leakcheck.config.budget import Levels
     from pytest_leakcheck.report.finding_text import Line
+
+# The network interface of gloo's sockets; by default, that of the host's name, which other machines may reach.
+_INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
 
 
 @final
@@ -112,18 +117,37 @@ def check_steps(n: int | None) -> None:
 
 
 @contextlib.contextmanager
-def join_process_group(**options: Any) -> Iterator[None]:
+def join_process_group(folder: str, rank: int, ranks: int) -> Iterator[None]:
     """Join the group of all ranks over gloo, and leave it after the body.
 
-    If the body raises, the group is not destroyed, so that this rank does not wait for the others.
+    The ranks meet in a file of the folder, which only this user can reach: a store of torch's that listens runs the code
+    of anybody who connects. If the body raises, the group is not destroyed, so that this rank does not wait for the
+    others.
     """
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", **options)
-    yield
+    meeting = Path(folder, "meeting")
+    # torch would let everybody read it.
+    meeting.touch(0o600)
+    with _on_loopback():
+        dist.init_process_group("gloo", init_method=meeting.as_uri(), rank=rank, world_size=ranks)
+        yield
     # It returns at once if the test ended well on every rank. An error is of no use, because the process ends anyway.
     with contextlib.suppress(Exception):
         dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Make the process groups of the body, the test's own included, listen on the loopback interface only."""
+    given = os.environ.get(_INTERFACE_VARIABLE)
+    os.environ[_INTERFACE_VARIABLE] = "lo" if sys.platform.startswith("linux") else "lo0"
+    try:
+        yield
+    finally:
+        os.environ.pop(_INTERFACE_VARIABLE, None)
+        if given is not None:
+            os.environ[_INTERFACE_VARIABLE] = given
 
 
 class GlooAlone:
@@ -135,6 +159,5 @@ class GlooAlone:
         if mark is None or mark.kwargs.get("engine") != "gloo":
             return (yield)
         with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
-            meeting = Path(folder, "meeting").as_uri()
-            with join_process_group(init_method=meeting, rank=0, world_size=1):
+            with join_process_group(folder, rank=0, ranks=1):
                 return (yield)

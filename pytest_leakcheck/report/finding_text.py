@@ -597,7 +597,7 @@ def _describe_method(scaled: Scaled, resources: set[str]) -> str:
         "": "a fresh process per size",
         "thread": "a fresh process per size, its ranks as threads",
         "process": "a fresh process per rank",
-        "gloo": "a fresh process per rank, joined over gloo by torch's launcher",
+        "gloo": "a fresh process per rank, joined over gloo",
     }[scaled.engine]
     parts = [f"the test's body, in {where}"]
     if RESIDENT in resources:

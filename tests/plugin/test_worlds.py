@@ -203,6 +203,43 @@ def reported_after(ran: Outcome, folder: Path) -> float:
     return ran.ended - (folder / "pids").stat().st_mtime
 
 
+# The body looks at all processes of the world, its launcher included: they are a process group.
+LISTENS = """
+    import os, re
+    from pathlib import Path
+    import psutil, pytest
+
+    def listening():
+        group = os.getpgrp() if "RANK" in os.environ else None
+        pids = [pid for pid in psutil.pids() if group and os.getpgid(pid) == group] or [os.getpid()]
+        links = [os.readlink(one) for pid in pids for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()]
+        inodes = {one[8:-1] for one in links if one.startswith("socket:")}
+        rows = [row.split() for kind in ("tcp", "tcp6") for row in Path(f"/proc/net/{kind}").read_text().splitlines()]
+        return {row[1].split(":")[0] for row in rows if row[3] == "0A" and row[9] in inodes}
+
+    @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="gloo", fd="O(n)")
+    def test_it(world_size):
+        import torch.distributed as dist
+        dist.barrier(group=dist.new_group())
+        Path("seen").open("a").write(f"{world_size} {' '.join(sorted(listening()))}\\n")
+        dist.barrier()
+        assert not {"MASTER_ADDR", "MASTER_PORT"} & os.environ.keys()
+"""
+
+
+@pytest.mark.parametrize("leakcheck", variants([False], [True]))
+def test_ranks_listen_on_loopback_only(project: Project, *, leakcheck: bool) -> None:
+    ran = project.run_test(LISTENS, leakcheck=leakcheck, GLOO_SOCKET_IFNAME="eth0")
+    assert ran.last_line == "1 passed", ran.text
+    addresses: dict[str, set[str]] = {}
+    for line in (project.folder / "seen").read_text().splitlines():
+        size, *found = line.split()
+        addresses.setdefault(size, set()).update(found)
+    # That is how /proc shows 127.0.0.1. A group of one need not listen.
+    assert addresses.pop("1") <= {"0100007F"}
+    assert addresses == (dict.fromkeys("24", {"0100007F"}) if leakcheck else {})
+
+
 @pytest.mark.laboratory
 def test_worlds_of_several_workers_keep_apart(project: Project) -> None:
     body = """

@@ -92,7 +92,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     config.pluginmanager.register(child, "leakcheck-child")
     if sizing is not None:
         config.stash[keys.SIZE] = sizing.size
-        config.pluginmanager.register(SizedProtocol(sizing, child.board, child.write), "leakcheck-sized")
+        config.pluginmanager.register(SizedProtocol(sizing, child, rank), "leakcheck-sized")
     return (yield)
 
 
@@ -102,7 +102,7 @@ class Child:
     def __init__(self, task: Task, rank: int) -> None:
         """Open the board, shared memory that shows the parent process the progress; `rank` is 0 without ranks."""
         self._task = task
-        self.reports = task.reports
+        self.folder, self.reports = task.folder, task.reports
         self._fork_guard = ForkGuard()
         self._reports = AppendedFile(supervisor.file_of(Path(task.folder), "messages", rank))
         self._reports.begin()
@@ -199,12 +199,14 @@ def _describe_allocator() -> str:
 class SizedProtocol:
     """The hooks in a process that was started to run a test once for its peaks."""
 
-    def __init__(self, sizing: Sizing, board: Board, write: Callable[[Messages], None]) -> None:
-        self._sizing, self._board, self._write = sizing, board, write
+    def __init__(self, sizing: Sizing, child: Child, rank: int) -> None:
+        self._sizing, self._board, self._write = sizing, child.board, child.write
+        gloo = sizing.engine == "gloo"
+        self._group = join_process_group(child.folder, rank, sizing.ranks) if gloo else contextlib.nullcontext()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        with join_process_group() if self._sizing.engine == "gloo" else contextlib.nullcontext():
+        with self._group:
             return (yield)
 
     # The innermost wrapper, so that the work of other plugins is not measured.

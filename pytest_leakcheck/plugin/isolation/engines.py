@@ -162,7 +162,7 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         "argv": sys.argv,
         "options": options,
         # The arguments of `launch`.
-        "world": sizing and sizing.of_processes and (sizing.engine, sizing.ranks, command, str(folder), task.parent),
+        "world": sizing and sizing.of_processes and (sizing.ranks, command, str(folder), task.parent),
     }
     start.write_text(json.dumps(given, default=str), encoding="utf-8")
     return supervisor.Start(

@@ -19,23 +19,24 @@ _POLL_SECONDS: Final = 0.02
 _FAILURE_GRACE_SECONDS: Final = 2.0
 
 
-def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
+def launch(ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
     """Run a command in each rank, with ``RANK`` and ``WORLD_SIZE`` in its environment; return 1 if a rank failed.
 
-    The engine ``gloo`` starts them by torch's own launcher. `folder` gets its logs and ``failures``: the exit status of
-    each failed rank by its number, as JSON. This process ends with `parent` (a pid; 0 for none).
+    `folder` gets ``failures``: the exit status of each failed rank by its number, as JSON. This process ends with
+    `parent` (a pid; 0 for none).
     """
     supervisor.die_with(parent)
     # The ranks get SIGTERM as well, and write their stacks before they end. This process must outlive them. They would
     # inherit SIG_IGN, so a handler that does nothing takes its place.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-    failed = _run_torch_launcher(ranks, command, folder) if engine == "gloo" else _run_processes(ranks, command)
+    failed = _run_processes(ranks, command)
     Path(folder, "failures").write_text(json.dumps(failed), encoding="utf-8")
     return 1 if failed else 0
 
 
 def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
-    rank_variables = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)} for rank in range(ranks)]
+    sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(ranks))
+    rank_variables = [sizes | dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) for rank in range(ranks)]
     running = [
         subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)  # noqa: S603 - a trusted command
         for own in rank_variables
@@ -51,29 +52,3 @@ def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
             end_tree(*running, grace=TERMINATE_SECONDS, group=False)
             return failed
         clock.sleep(_POLL_SECONDS)
-
-
-def _run_torch_launcher(ranks: int, command: Sequence[str], folder: str) -> dict[int, int]:
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs, SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=ranks,
-        run_id=f"leakcheck-{os.getpid()}",
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        max_restarts=0,
-        monitor_interval=0.1,
-        # By default the launcher creates a temporary folder for its logs and leaves it behind.
-        logs_specs=DefaultLogsSpecs(log_dir=folder),
-    )
-    try:
-        elastic_launch(config, command[0])(*command[1:])
-    except SignalException:
-        return {}
-    except ChildFailedError as error:
-        return {int(rank): int(failure.exitcode) for rank, failure in error.failures.items()}
-    return {}

@@ -124,10 +124,10 @@ def test_a_world_shows_what_each_rank_had() -> None:
                        2   130 MiB  ████████████  65.0 MiB + 65.0 MiB
                        4   260 MiB  ████████████████████████  65.0 MiB each
           law          O(n): +65.0 MiB per world_size
-          measured     the test's body, in a fresh process per rank, joined over gloo by
-                       torch's launcher; memory read between calls and from the kernel's
-                       high-water mark, child processes of ranks not included; counters
-                       are read at each call and return, not within a C call
+          measured     the test's body, in a fresh process per rank, joined over gloo;
+                       memory read between calls and from the kernel's high-water mark,
+                       child processes of ranks not included; counters are read at each
+                       call and return, not within a C call
           finding      d7e31f-gauge:in_flight
         """
     )
