@@ -8,11 +8,12 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import repeat
 from types import NoneType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pytest_leakcheck.model import LeakcheckError
 
 T = TypeVar("T")
+_TOO_LARGE: Final = 1 << 64
 # Stands for a missing key; its `repr` appears in the error message.
 _MISSING: Any = type("_Nothing", (), {"__repr__": lambda _self: "nothing"})()
 
@@ -70,7 +71,7 @@ def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return
     length = None if args[-1] is ... else len(args)
     if not isinstance(data, (list, tuple)) or (length is not None and len(data) != length):
         _check_type((), data, path, "list" if length is None else f"list of {length}")
-    if set(args) <= {int, ...} and set(map(type, data)) == {int}:
+    if set(args) <= {int, ...} and set(map(type, data)) == {int} and max(map(abs, data)) < _TOO_LARGE:
         # A fast path, because a series has hundreds of readings.
         return tuple(data)
     parts = zip(repeat(args[0], len(data)) if length is None else args, data, strict=True)
@@ -92,8 +93,11 @@ def _decode_object(kind: Any, data: Mapping[str, Any], path: str) -> Any:
 
 
 def _check_type(kinds: Any, data: Any, path: str, name: str) -> Any:
-    # `bool` is a subclass of `int`, but must not pass as a number.
-    if isinstance(data, kinds) and (kinds is bool or not isinstance(data, bool)):
+    # `bool` is a subclass of `int`, but must not pass as a number. Nothing is counted beyond 64 bits, and NaN is not
+    # below any number.
+    number = isinstance(data, (int, float))
+    is_kind = isinstance(data, kinds) and (kinds is bool or not isinstance(data, bool))
+    if is_kind and (not number or abs(data) < _TOO_LARGE):
         return data
     raise DecodeError(f"{path or 'value'}: expected {name}, got {reprlib.repr(data)}")
 

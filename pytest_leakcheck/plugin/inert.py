@@ -158,6 +158,5 @@ class GlooAlone:
         mark = item.get_closest_marker(SCALING)
         if mark is None or mark.kwargs.get("engine") != "gloo":
             return (yield)
-        with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder:
-            with join_process_group(folder, rank=0, ranks=1):
-                return (yield)
+        with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder, join_process_group(folder, rank=0, ranks=1):
+            return (yield)

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 # The functions themselves: a test may replace those of the module.
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import pytest
 from _pytest.outcomes import OutcomeException
@@ -24,6 +23,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude, interrupted
+from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import WORST_FIRST, Finding
 from pytest_leakcheck.plugin import keys
@@ -31,9 +31,10 @@ from pytest_leakcheck.plugin.inert import LeakError
 from pytest_leakcheck.plugin.other_plugins import AllureResults
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
+from pytest_leakcheck.probes.foreign_files import UnreadableError, parse
 from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
 from pytest_leakcheck.report.glyphs import in_quotes
-from pytest_leakcheck.report.json_file import to_line
+from pytest_leakcheck.report.json_file import check_verdicts, to_line
 
 if TYPE_CHECKING:
     from pytest_leakcheck.plugin.isolation.messages import Messages, Warned
@@ -42,37 +43,102 @@ if TYPE_CHECKING:
 MORE_TIME: Final = 4
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """What a report must have to be logged; what plugins have added is not looked at."""
+
+    SPARSE: ClassVar = True
+
+    location: tuple[str, int | None, str]
+    keywords: Mapping[str, Any]
+    outcome: Literal["passed", "failed", "skipped", "rerun"]
+    when: Literal["setup", "call", "teardown"]
+    sections: tuple[tuple[str, str], ...]
+    user_properties: tuple[tuple[Any, Any], ...]
+    duration: float
+    start: float
+    stop: float
+    wasxfail: str = ""
+    leakcheck: str = ""
+    leakcheck_red: str = ""
+    leakcheck_known: str = ""
+    leakcheck_unmeasured: str = ""
+
+
+@dataclass(frozen=True)
+class _Crash:
+    """Where a test failed, as the short summary shows it."""
+
+    path: str
+    lineno: int
+    message: str
+
+
 def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]:
-    """Restore the reports of an item that a subprocess has sent, with the node id that the item has in this process."""
+    """Restore the reports of an item that a subprocess has sent, with the node id that the item has in this process.
+
+    Raises:
+        UnreadableError: A report would break the session, because the test disturbed the process.
+    """
     reports = []
     for data in messages.reports:
-        data["nodeid"] = item.nodeid
-        with OriginalFunctions():
-            found = findings_of(data.pop("leakcheck", ""))
-            own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
-            data["leakcheck"] = "".join(map(to_line, own))
-            # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
-            data |= {name: tuple(data[name]) for name in ("location", "longrepr") if isinstance(data[name], list)}
-            data |= {name: [tuple(pair) for pair in data[name]] for name in ("sections", "user_properties")}
-        report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
-        assert isinstance(report, pytest.TestReport)
-        if is_of_subtest(report):
-            # The values were serialized as text; pytest's deserialization quotes them again, so restore them unquoted.
-            report.context.kwargs.update(data["_subtest.context"]["kwargs"])
-        reports.append(report)
+        try:
+            reports.append(_restore(item, data))
+        except Exception as error:  # noqa: BLE001 - whatever pytest or a plugin raises for a damaged report
+            raise UnreadableError(f"a report: {describe_error(error)}") from None
     return reports
+
+
+def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
+    with OriginalFunctions():
+        sent = decode(_Sent, data)
+        if replacing := [name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)]:
+            raise UnreadableError(f"{replacing[0]} is a method")
+        found = [parse(Finding, line) for line in sent.leakcheck.splitlines()]
+        own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
+        for one in own:
+            if wrong := check_verdicts(one, {}):
+                raise UnreadableError(wrong)
+            plain(styled_lines(one, WIDTH, ""))
+        # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
+        skipped = isinstance(data["longrepr"], list)
+        longrepr = decode(tuple[str, int | None, str], data["longrepr"]) if skipped else data["longrepr"]
+        data = data | {
+            "nodeid": item.nodeid,
+            "leakcheck": "".join(map(to_line, own)),
+            "location": sent.location,
+            "longrepr": longrepr,
+            "sections": list(sent.sections),
+            "user_properties": list(sent.user_properties),
+        }
+    report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
+    if not isinstance(report, pytest.TestReport):
+        raise UnreadableError("it is none of a test")
+    if is_of_subtest(report):
+        # The values were serialized as text; pytest's deserialization quotes them again, so restore them unquoted.
+        report.context.kwargs.update(data["_subtest.context"]["kwargs"])
+    # What the terminal will do with it.
+    str(report.longreprtext)
+    if (crash := getattr(report.longrepr, "reprcrash", None)) is not None:
+        decode(_Crash, vars(crash))
+    return report
 
 
 def warn(item: pytest.Item, warned: Iterable[Warned]) -> None:
     """Log warnings from a child process; a category that is not imported in this process becomes `Warning`."""
+    imported = {(one.__module__, one.__qualname__): one for one in _kinds_of(Warning)}
     for one in warned:
-        module, name = one.category
-        category = getattr(sys.modules.get(module), name, None)
-        if not (isinstance(category, type) and issubclass(category, Warning)):
-            category = Warning
+        category = imported.get(one.category, Warning)
         message = warnings.WarningMessage(one.text, category, one.filename, one.lineno)
         recorded = {"warning_message": message, "when": "runtest", "nodeid": one.nodeid, "location": one.location}
         item.ihook.pytest_warning_recorded.call_historic(kwargs=recorded)
+
+
+def _kinds_of(kind: type[Warning]) -> Iterator[type[Warning]]:
+    """Yield a class and all below it. A look-up by name could run the code of a module, or import one."""
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _kinds_of(below)
 
 
 def make_report(

@@ -17,15 +17,19 @@ from functools import cache
 from multiprocessing.process import current_process
 from typing import Any, Final
 
-# It runs in each child that is spawned; an error must not reach the child.
+from pytest_leakcheck.probes.foreign_files import open_regular, private
+
+# It runs in each child that is spawned, with its `file`; an error must not reach the child. `multiprocessing` pickles it,
+# as it does all that it sends.
 _INSTALL: Final = """
 try:
     from pytest_leakcheck.probes.child_collectors import report_to
-    report_to({file!r})
+    report_to(file)
 except Exception:
     pass
 """
 _NAME: Final = "pytest_leakcheck_collectors"
+_MAX_LETTERS: Final = 1 << 20
 _DESCRIPTOR: Final = b"f"
 _THREAD: Final = b"t"
 # The file of this session, and the process that has created it.
@@ -39,7 +43,7 @@ class _Reporting:
     """Unpickled in a spawned child, it makes that child report."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (_INSTALL.format(file=_FILE[0][0]), {})
+        return exec, (_INSTALL, {"file": _FILE[0][0]})
 
 
 def watch_children() -> bool:
@@ -81,9 +85,9 @@ def read_released() -> tuple[int, int]:
     with suppress(OSError, IndexError):
         size = os.stat(_FILE[0][0]).st_size
         if size != _READ[0]:
-            with open(_FILE[0][0], "rb") as file:
+            with open(open_regular(_FILE[0][0]), "rb") as file:
                 file.seek(_READ[0])
-                letters = file.read(size - _READ[0])
+                letters = file.read(min(max(0, size - _READ[0]), _MAX_LETTERS))
             _READ[0] = size
             return letters.count(_DESCRIPTOR), letters.count(_THREAD)
     return 0, 0
@@ -109,7 +113,7 @@ def _on_collection(phase: str, _info: dict[str, Any]) -> None:
         if phase == "start":
             _BEFORE[0], _BEFORE[1] = fds, threads
         elif letters := _DESCRIPTOR * (_BEFORE[0] - fds) + _THREAD * (_BEFORE[1] - threads):
-            descriptor = os.open(_FILE[0][0], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            descriptor = private(_FILE[0][0], os.O_WRONLY | os.O_APPEND)
             try:
                 os.write(descriptor, letters)
             finally:

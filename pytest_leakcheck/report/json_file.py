@@ -140,7 +140,8 @@ def read(path: Path) -> Report:
         if line.startswith(_LAST):
             return Report(tuple(findings), resources, _decode(LastLine, line, number).session)
         findings.append(_decode(Finding, line, number))
-        _check_verdicts(findings[-1], resources, number)
+        if wrong := check_verdicts(findings[-1], resources):
+            raise ReportError(f"damaged in line {number}: {wrong}; {_ADVICE}")
     return Report(tuple(findings), resources)
 
 
@@ -154,11 +155,11 @@ def _decode(kind: type[T], line: str, number: int) -> T:
     raise ReportError(f"damaged in line {number}: {what}; {_ADVICE}")
 
 
-def _check_verdicts(finding: Finding, added: Mapping[str, Resource], number: int) -> None:
+def check_verdicts(finding: Finding, added: Mapping[str, Resource]) -> str:
+    """Return what is wrong with the verdicts of a finding from elsewhere: they are none, or on an unknown resource."""
     wrong = "" if finding.verdicts else "verdicts: expected at least one, got none"
     for at, name in enumerate(verdict.resource for verdict in finding.verdicts):
         if name not in added and name not in RESOURCES and not name.startswith(GAUGE_PREFIX):
             valid = f"one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME"
             wrong = wrong or f"verdicts[{at}].resource: expected {valid}, got {name!r}"
-    if wrong:
-        raise ReportError(f"damaged in line {number}: {wrong}; {_ADVICE}")
+    return wrong

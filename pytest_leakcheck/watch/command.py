@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
 from pytest_leakcheck.model import CANNOT, WRONG_USE
-from pytest_leakcheck.runner.processes.supervisor import Board, end_tree
+from pytest_leakcheck.runner.processes.supervisor import Board, BoardView, end_tree
 from pytest_leakcheck.watch.follower import Following
 from pytest_leakcheck.watch.history import History
 from pytest_leakcheck.watch.status_text import lines
@@ -74,7 +74,7 @@ def _watch_command(given: argparse.Namespace) -> int:
         steps.write(bytes(Board.SIZE))
         steps.flush()
         environment = os.environ | {STEPS_VARIABLE: steps.name}
-        with contextlib.closing(Board(Path(steps.name))) as board:
+        with contextlib.closing(BoardView(Path(steps.name))) as board:
             try:
                 process = subprocess.Popen(given.to_start, env=environment)  # noqa: S603 - the command is the user's own
             except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from typing import ClassVar, Final
 
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.resources import RESIDENT, RESOURCES
+from pytest_leakcheck.probes.foreign_files import AS_IT_IS
 
 # Version of the format; `read_ledger` rejects others.
 SCHEMA: Final = 1
@@ -62,7 +64,12 @@ class Ledger:
     """A file that rows are appended to; OSError if it cannot be created or written."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("ab", buffering=0)
+        # Somebody else may have put it there, since the default name can be foretold.
+        if path.is_symlink() or path.is_fifo():
+            raise OSError(f"{path} is a link or a pipe: the ledger is a file; remove it, or name another with --ledger")
+        self._file = os.fdopen(
+            os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | AS_IT_IS, 0o666), "ab", buffering=0
+        )
         self._written: dict[str, int] = {}
         if self._file.tell():
             # A watch that was killed may have left half a line; end it, to keep the next one apart.

@@ -18,8 +18,9 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing.process import current_process
 from pathlib import Path
@@ -30,8 +31,10 @@ from pytest_leakcheck.attribution.call_paths import is_harness, is_standard, pat
 from pytest_leakcheck.attribution.handles import open_files, read_process_name
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival
 from pytest_leakcheck.model.culprit import Site
+from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.probes.child_collectors import unwatch_children, watch_children
 from pytest_leakcheck.probes.clock import monotonic
+from pytest_leakcheck.probes.foreign_files import UnreadableError, parse, private, read_text
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.processes import descendants, read_command_line
 
@@ -46,20 +49,30 @@ _NO_ANSWER: Final = "its main thread ran no Python code between the start and th
 _TRACED_ALREADY: Final = "it is traced by another tool, such as a debugger or coverage"
 _OTHER_THREADS: Final = "another of its threads was running too, and only the main thread is traced"
 _TOO_MANY_LINES: Final = "it runs too many lines to trace all of them"
-# It runs in each child that gets the handler. Nothing is imported before the signal comes, and no error is raised.
+# It runs in each child that gets the handler, with its `number` and `folder`. Nothing is imported before the signal
+# comes, and no error is raised. `multiprocessing` pickles it for the children that it spawns, as it does all it sends.
 _INSTALL: Final = """
 import signal
-def start(number, frame):
+def start(_number, frame):
     try:
         from pytest_leakcheck.attribution.tracing.traced_children import restart_tracer
-        restart_tracer({folder!r}, frame)
+        restart_tracer(folder, frame)
     except Exception:
         pass
-signal.signal({number}, start)
+signal.signal(number, start)
 # Functions of C that wait in the kernel are not interrupted.
-signal.siginterrupt({number}, False)
+signal.siginterrupt(number, False)
 """
 _NAME: Final = "pytest_leakcheck"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a tracer writes: why descriptors are missing, those that a path has opened, and the collected ones."""
+
+    why: str
+    opened: tuple[tuple[int, str, tuple[Site, ...]], ...]
+    collected: tuple[tuple[int, str, str], ...]
 
 
 class _Handler(NamedTuple):
@@ -69,7 +82,7 @@ class _Handler(NamedTuple):
     folder: str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (_INSTALL.format(number=self.number, folder=self.folder), {})
+        return exec, (_INSTALL, {"number": self.number, "folder": self.folder})
 
 
 _PREPARED: Final[list[_Handler]] = []
@@ -85,9 +98,10 @@ def prepare_children() -> bool:
     if _PREPARED or not sys.platform.startswith("linux") or threading.current_thread() is not threading.main_thread():
         return watched
     free = [one for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1) if signal.getsignal(one) is signal.SIG_DFL]
-    folder = f"{tempfile.gettempdir()}/pytest-leakcheck-{os.urandom(8).hex()}"
-    _PREPARED.extend(_Handler(number, folder) for number in free[:1])
-    for handler in _PREPARED:
+    for number in free[:1]:
+        # Around that of the rounds, so that nobody else can create that one.
+        handler = _Handler(number, f"{tempfile.mkdtemp(prefix='pytest-leakcheck-')}/round")
+        _PREPARED.append(handler)
         install, arguments = handler.__reduce__()
         install(*arguments)
         # Each process of `multiprocessing` begins with a copy of its parent's configuration.
@@ -99,7 +113,9 @@ def release_children() -> None:
     """Undo `prepare_children` in this process."""
     unwatch_children()
     while _PREPARED:
-        signal.signal(_PREPARED.pop().number, signal.SIG_DFL)
+        handler = _PREPARED.pop()
+        signal.signal(handler.number, signal.SIG_DFL)
+        shutil.rmtree(Path(handler.folder).parent, ignore_errors=True)
         vars(current_process())["_config"].pop(_NAME, None)
 
 
@@ -154,28 +170,26 @@ class TracedChildren:
 
     def _read(self, pid: int, new: Mapping[int, str]) -> Iterator[tuple[tuple[int, int], Arrival]]:
         """Yield where a child opened its new, or collected, descriptors; keep the reason why some are missing."""
-        opened: dict[int, tuple[str, Any]] = {}
-        with suppress(OSError, ValueError, IndexError):
-            for line in Path(_PREPARED[0].folder, str(pid)).read_text(encoding="utf-8").splitlines():
-                why, records, collected = json.loads(line)
-                self._reasons[pid] = self._reasons[pid] if records or collected else why
-                for fd, what, target in collected:
+        opened: dict[int, tuple[str, tuple[Site, ...]]] = {}
+        with suppress(UnreadableError, IndexError):
+            for line in read_text(Path(_PREPARED[0].folder, str(pid))).splitlines():
+                seen = parse(_Seen, line)
+                self._reasons[pid] = self._reasons[pid] if seen.opened or seen.collected else seen.why
+                for fd, what, target in seen.collected:
                     self._collected[pid] += 1
                     self.released.append(target)
                     if self._unclosed and fd in opened and opened[fd][0] == what:
-                        yield (pid, self._collected[pid]), _arrival(*opened.pop(fd))
-                opened |= {fd: (what, path) for fd, what, path in records}
-        if not self._unclosed:
-            yield from (((pid, fd), _arrival(*opened[fd])) for fd in opened if opened[fd][0] == new.get(fd))
+                        found, path = opened.pop(fd)
+                        yield (pid, self._collected[pid]), Arrival(path, found, exact=True)
+                opened |= {fd: (what, path) for fd, what, path in seen.opened}
+        for fd, (what, path) in opened.items():
+            if not self._unclosed and what == new.get(fd):
+                yield (pid, fd), Arrival(path, what, exact=True)
 
     def describe(self, pids: Collection[int] = ()) -> str:
         """Describe some of the processes with new descriptors; by default, all of them."""
         names = [name for pid, name in self.names.items() if not pids or pid in pids]
         return f"{len(names)} child processes, such as {names[0]}" if len(names) > 1 else f"child process {names[0]}"
-
-
-def _arrival(what: str, path: Sequence[Sequence[Any]]) -> Arrival:
-    return Arrival(tuple(Site(*site) for site in path), what, exact=True)
 
 
 def _send_signal(pid: int) -> str:
@@ -290,9 +304,9 @@ class _Tracer:
             self._write(_OTHER_THREADS)
             fresh = []
         if (fresh and line) or collected:
-            path = [[site.file, site.line, site.function, site.call] for site in path_to(frame)]
-            path[-1][1] = line
-            self._write("", [(fd, what, path) for fd, what in fresh if line], collected)
+            *callers, last = path_to(frame)
+            path = (*callers, replace(last, line=line))
+            self._write(opened=tuple((fd, what, path) for fd, what in fresh if line), collected=tuple(collected))
 
     def _collect(self) -> list[tuple[int, str, str]]:
         """Collect, and return which descriptors this has released, with the identity of the file and the target."""
@@ -301,9 +315,9 @@ class _Tracer:
         after = open_files()
         return [(fd, what, targets.get(fd, "")) for fd, what in before.items() if after.get(fd) != what]
 
-    def _write(self, why: str = "", opened: Sequence[object] = (), collected: Sequence[object] = ()) -> None:
-        with suppress(OSError), Path(self._file).open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps((why, opened, collected))}\n")
+    def _write(self, why: str = "", opened: tuple[Any, ...] = (), collected: tuple[Any, ...] = ()) -> None:
+        with suppress(OSError), open(self._file, "a", encoding="utf-8", opener=private) as file:
+            file.write(f"{json.dumps(encode(_Seen(why, opened, collected)))}\n")
 
 
 _TRACERS: Final[list[_Tracer]] = []

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -25,13 +25,14 @@ from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Sizing
 from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.plugin import keys
-from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_lines
+from pytest_leakcheck.plugin.isolation.messages import Answer, Task, read_failures, read_lines
 from pytest_leakcheck.plugin.item_reports import plain_node_id
 from pytest_leakcheck.plugin.other_plugins import SESSION_FOLDER, has_timeout, is_worker
 from pytest_leakcheck.plugin.report_files import folder_of_reports
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.folders import PRIVATE_PREFIX
+from pytest_leakcheck.probes.foreign_files import read_text
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
@@ -42,6 +43,8 @@ START_UP: Final = 60.0
 # their processes would starve each other.
 WORLD_GROUP: Final = "leakcheck-worlds"
 
+# What each rank writes besides its part of the board.
+_SENT: Final[tuple[Literal["messages", "stack"], ...]] = ("messages", "stack")
 # How many times as long a run may take that looks for the cause of a memory peak, since it traces all allocations.
 _NAMING_SLOWDOWN: Final = 4.0
 
@@ -85,7 +88,7 @@ class Subprocess:
         samples = sizing is not None and RESIDENT in sizing.resources and not sizing.of_processes
         line: Any = item.config.pluginmanager.getplugin("leakcheck-progress")
 
-        def look(pid: int, board: supervisor.Board) -> None:
+        def look(pid: int, board: supervisor.BoardView) -> None:
             self.iteration = board.iteration
             if samples:
                 children.look(pid, board)
@@ -116,7 +119,7 @@ class World(Subprocess):
 
                 # The folder of a worker lies in that of the session.
                 path = Path(config._tmp_path_factory.getbasetemp().parent, WORLD_GROUP)  # type: ignore[attr-defined]
-                fcntl.flock(lock.enter_context(path.open("w")), fcntl.LOCK_EX)
+                fcntl.flock(lock.enter_context(path.open("a")), fcntl.LOCK_EX)
             return super().run(sizing)
 
 
@@ -149,6 +152,10 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         # Otherwise, the path of a socket in it would be too long.
         environment |= variables_for(folder)
     program, start = folder / supervisor.PROGRAM, folder / "start"
+    ranks = range(sizing.ranks if sizing else 1)
+    # Nobody else reads them, whatever the umask is.
+    for path in (program, start, *(supervisor.file_of(folder, what, rank) for rank in ranks for what in _SENT)):
+        path.touch(0o600, exist_ok=False)
     program.write_text(_CHILD_PROGRAM, encoding="utf-8")
     # This interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
@@ -172,7 +179,7 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         start_up=START_UP + (0.0 if sizing else 2 * limit),
         step=limit * (_NAMING_SLOWDOWN if sizing.naming else 1) if sizing else START_UP + 2 * limit,
         show=config.getoption("capture") == "no",
-        ranks=sizing.ranks if sizing else 1,
+        ranks=len(ranks),
     )
 
 
@@ -195,12 +202,8 @@ def _read_answer(folder: Path, ended: supervisor.Ended, ranks: int, children: in
     if ended.unsent:
         raise OSError(ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}")
     with OriginalFunctions():
-        messages = tuple(read_lines(_read_text(supervisor.file_of(folder, "messages", rank))) for rank in range(ranks))
-    stacks = tuple(_read_text(supervisor.file_of(folder, "stack", rank)) for rank in range(ranks))
-    # The launcher of the ranks writes it, unless it is killed.
-    failures = json.loads(_read_text(folder / "failures") or "{}")
-    return Answer(ended, messages, stacks, {int(rank): status for rank, status in failures.items()}, children)
-
-
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        messages = tuple(read_lines(read_text(supervisor.file_of(folder, "messages", rank))) for rank in range(ranks))
+        stacks = tuple(read_text(supervisor.file_of(folder, "stack", rank)) for rank in range(ranks))
+        # The launcher of the ranks writes it, unless it is killed.
+        failures = read_failures(read_text(folder / "failures"))
+    return Answer(ended, messages, stacks, failures, children)

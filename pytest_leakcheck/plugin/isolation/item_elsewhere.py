@@ -52,12 +52,14 @@ from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import unmeasured, why_failed
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.foreign_files import UnreadableError
 from pytest_leakcheck.report.finding_text import junit_properties
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 
 # Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
 _MAX_QUICK_SECONDS: Final = 12.0
+_ADVICE_UNREADABLE: Final = "the test writes into files of the plugin, or replaces what pytest has made of its report: run it without the plugin"
 
 
 class ItemElsewhere(ABC):
@@ -77,11 +79,20 @@ class ItemElsewhere(ABC):
         except KeyboardInterrupt:
             report_findings(item, [self._conclude(self._judge_interrupted(), "interrupted")])
             raise
+        except UnreadableError as error:
+            reports = [
+                self._report_lost(Loss(f"sent what cannot be read: {error}", _ADVICE_UNREADABLE, ()), self._resource)
+            ]
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             reports = self._conclude_unmeasured(error)
         if reports:
             AllureResults(item.config).conclude(reports)
         end_item(item, nextitem, reports)
+
+    @property
+    @abstractmethod
+    def _resource(self) -> str:
+        """The resource that a verdict names if there is none on any."""
 
     @abstractmethod
     def _measure(self) -> list[pytest.TestReport]:
@@ -137,6 +148,10 @@ class IsolatedItem(ItemElsewhere):
         failed = next((report for report in reports if not report.passed), None)
         return self._conclude([fails_alone(self._plan, _crash_of(failed))], "failed")
 
+    @property
+    def _resource(self) -> str:
+        return self._plan.budgets[0].resource
+
     def _measure(self) -> list[pytest.TestReport]:
         item, answer = self._item, self._engine.run()
         reports = self._reports_of(answer)
@@ -158,7 +173,7 @@ class IsolatedItem(ItemElsewhere):
             under = f", under a ceiling of {self._plan.ceiling}" if self._plan.ceiling.sizes else ""
             loss, iterations = explain_loss(answer, self._effort, under=under), max(0, answer.ended.iteration - 1)
             when: Literal["call", "teardown"] = "teardown" if "call" in phases else "call"
-            reports.append(self._report_lost(loss, self._plan.budgets[0].resource, iterations, when))
+            reports.append(self._report_lost(loss, self._resource, iterations, when))
         return reports
 
     def _make_finding(self, recording: Recording, verdicts: Sequence[Verdict], policy: Policy) -> Finding:
@@ -282,6 +297,10 @@ class ScaledItem(ItemElsewhere):
         self._points: list[Point] = []
         self._culprits: Sequence[Culprit] = ()
 
+    @property
+    def _resource(self) -> str:
+        return str(self._sweep.aims[0].resource)
+
     def _conclude_unmeasured(self, error: Exception) -> list[pytest.TestReport]:
         missing = [unavailable(aim.resource, why_failed(error)) for aim in self._sweep.aims]
         return [make_report(self._item, self._conclude(missing))]
@@ -298,7 +317,7 @@ class ScaledItem(ItemElsewhere):
             recordings = tuple(recording for sent in answer.messages for recording in sent.recordings[:1])
             if answer.is_lost or len(recordings) < len(answer.messages):
                 loss = explain_loss(answer, self._effort, at)
-                return [self._report_lost(loss, self._sweep.aims[0].resource)]
+                return [self._report_lost(loss, self._resource)]
             self._points.append(Point(size, recordings, answer.children, round(answer.ended.seconds, 3)))
             self._culprits = answer.culprits
             last = reports_of(self._item, answer.messages[0])

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from itertools import chain
+from typing import Any, ClassVar, Final
 
 from pytest_leakcheck.model.culprit import Culprit
-from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Recording, Sizing
+from pytest_leakcheck.probes.foreign_files import UnreadableError, parse
 from pytest_leakcheck.runner.processes import supervisor
+
+# A line for each warning, subtest and phase of the test.
+_MAX_LINES: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +93,28 @@ def read_lines(text: str) -> Messages:
     """Decode lines up to an incomplete one, which the process was writing when it ended.
 
     Raises:
-        RuntimeError: A field has the wrong type, because the test disturbed the process. It is no wrong use of the plugin.
+        UnreadableError: A line is not what `to_line` writes, because the test disturbed the process.
     """
-    found = Messages()
-    for line in text.splitlines():
-        try:
-            new = decode(Messages, json.loads(line))
-        except DecodeError as error:
-            raise RuntimeError(f"a message of the subprocess cannot be read: {error}") from None
-        except ValueError:
-            break
-        found = Messages(*(getattr(found, one.name) + getattr(new, one.name) for one in fields(Messages)))
-    return found
+    # The last part is empty, or incomplete.
+    lines = text.split("\n")[:-1]
+    if len(lines) > _MAX_LINES:
+        raise UnreadableError(f"more than {_MAX_LINES} lines")
+    found = [Messages(), *(parse(Messages, line) for line in lines)]
+    return Messages(*(_add_up([getattr(new, one.name) for new in found]) for one in fields(Messages)))
+
+
+def _add_up(parts: list[Any]) -> Any:
+    if isinstance(parts[0], tuple):
+        return tuple(chain.from_iterable(parts))
+    return "".join(parts) if isinstance(parts[0], str) else sum(parts)
+
+
+def read_failures(text: str) -> dict[int, int]:
+    """Decode what the launcher of ranks has written, if anything; raise `UnreadableError` as `read_lines` does."""
+    failures = parse(dict[str, int], text or "{}")
+    if not all(rank.isdecimal() for rank in failures):
+        raise UnreadableError("failures: expected numbers of ranks")
+    return {int(rank): status for rank, status in failures.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.memory import anonymous_of, peak_of, resident_of
 from pytest_leakcheck.probes.processes import descendants, read_command_line
-from pytest_leakcheck.runner.processes.supervisor import Board
+from pytest_leakcheck.runner.processes.supervisor import BoardView
 
 # Seconds between samples of the children. A child's high-water mark only rises, so that samples miss at most its last
 # moments.
@@ -31,7 +31,7 @@ class ChildrenPeak:
         self._first: dict[int, int] = {}
         self._next = 0.0
 
-    def look(self, pid: int, board: Board) -> None:
+    def look(self, pid: int, board: BoardView) -> None:
         """Sample the children of a process, if its test has not ended and the last sample is old enough."""
         now = clock.monotonic()
         if now < self._next or board.iteration > _BODY_STEP:

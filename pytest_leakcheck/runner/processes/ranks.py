@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.foreign_files import private
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.supervisor import TERMINATE_SECONDS, end_tree
 
@@ -30,7 +31,8 @@ def launch(ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
     # inherit SIG_IGN, so a handler that does nothing takes its place.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     failed = _run_processes(ranks, command)
-    Path(folder, "failures").write_text(json.dumps(failed), encoding="utf-8")
+    with open(Path(folder, "failures"), "w", encoding="utf-8", opener=private) as file:
+        json.dump(failed, file)
     return 1 if failed else 0
 
 

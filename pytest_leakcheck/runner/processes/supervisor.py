@@ -1,8 +1,8 @@
 """Run a command in a subprocess, supervise it, end it and all its descendants, independently of pytest.
 
-The two processes share a file, which both map into memory (`Board`). The child stores the number of the current
-iteration there. That allocates nothing and opens no descriptor, so it does not affect the measurement, and if the child
-dies without a report, the parent can still read how far it got.
+The two processes share a file, which the child maps into memory (`Board`). It stores the number of the current iteration
+there. That allocates nothing and opens no descriptor, so it does not affect the measurement, and if the child dies
+without a report, the parent can still read how far it got (`BoardView`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Final, Literal
 import psutil
 
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.foreign_files import private, read_tail
 from pytest_leakcheck.probes.memory import load_libc
 
 # Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use, and a fixed threshold
@@ -34,6 +36,7 @@ _EXIT_SECONDS: Final = 2.0
 TERMINATE_SECONDS: Final = 2.0
 # Lines of output that `excerpt` keeps.
 _MAX_EXCERPT_LINES: Final = 30
+_MAX_ERRNO: Final = 4095
 # From <sys/prctl.h>.
 _PR_SET_PDEATHSIG: Final = 1
 PROGRAM: Final = "leakcheck_program.py"
@@ -78,7 +81,7 @@ def describe_exit(status: int) -> str:
 
 
 class Board:
-    """The memory that parent and child share, which can be written to when no file can.
+    """The memory in which a child shows its progress, which can be written to when no file can.
 
     Each rank has three numbers: its iteration (or step), whether it has finished, and `unsent`, as in `Ended`.
     """
@@ -86,7 +89,7 @@ class Board:
     SIZE: Final = 24
 
     def __init__(self, path: Path, rank: int = 0) -> None:
-        """Map the file, which has `SIZE` bytes per rank, to read and write those of this rank."""
+        """Map the file, which has `SIZE` bytes per rank, to write those of this rank."""
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
         self._cells = memoryview(self._map).cast("q")
@@ -100,33 +103,57 @@ class Board:
     def iteration(self, number: int) -> None:
         self._cells[self._at] = number
 
-    @property
-    def finished(self) -> bool:
-        return self._cells[self._at + 1] != 0
-
     def finish(self) -> None:
         self._cells[self._at + 1] = 1
 
     def set_unsent(self, error: int) -> None:
         self._cells[self._at + 2] = error
 
+    def close(self) -> None:
+        self._cells.release()
+        self._map.close()
+
+
+class BoardView:
+    """A board as the parent process reads it: not as memory, since a test that cuts the file would crash this process."""
+
+    def __init__(self, path: Path, ranks: int = 1) -> None:
+        """Open the file, which has zeros for each rank, or else is empty."""
+        self._file = path.open("rb", buffering=0)
+        self._last = array("q", bytes(Board.SIZE * ranks))
+
+    def _read(self) -> array[int]:
+        """Return the numbers of all ranks; the last ones if the file has been cut."""
+        read = os.pread(self._file.fileno(), len(self._last) * self._last.itemsize, 0)
+        if len(read) == len(self._last) * self._last.itemsize:
+            self._last = array("q", read)
+        return self._last
+
+    @property
+    def iteration(self) -> int:
+        """That of the first rank."""
+        return max(0, self._read()[0])
+
+    @property
+    def finished(self) -> bool:
+        return self._read()[1] != 0
+
     @property
     def unsent(self) -> int:
         """The highest number that any rank has set."""
-        return max(self._cells[2::3])
+        return min(max(self._read()[2::3]), _MAX_ERRNO)
 
     @property
     def steps(self) -> int:
         """The sum of the step numbers of all ranks, which changes as long as any rank makes progress."""
-        return sum(self._cells[::3])
+        return sum(self._read()[::3])
 
     @property
     def all_begun(self) -> bool:
-        return all(self._cells[::3])
+        return all(self._read()[::3])
 
     def close(self) -> None:
-        self._cells.release()
-        self._map.close()
+        self._file.close()
 
 
 def unsupported() -> str:
@@ -159,18 +186,19 @@ class Start:
     ranks: int = 1
 
 
-def run(start: Start, folder: Path, watch: Callable[[int, Board], None]) -> Ended:
+def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> Ended:
     """Run a command until it exits, or kill it once it stalls. Either way, all processes of its group are killed.
 
     `folder` gets the files ``board-0`` and ``said``; all other names in it are free for the caller. This process calls
     `watch` repeatedly meanwhile, with the pid and the board.
     """
     path = file_of(folder, "board")
+    path.touch(0o600, exist_ok=False)
     path.write_bytes(bytes(Board.SIZE * start.ranks))
-    board = Board(path)
+    board = BoardView(path, start.ranks)
     began = clock.monotonic()
     try:
-        with Path(folder, "said").open("w+b") as said:
+        with open(folder / "said", "x+b", opener=private) as said:
             # A new session is a new process group, which the terminal's Ctrl-C does not reach.
             process = subprocess.Popen(  # noqa: S603 - the command is this package's own
                 start.command,
@@ -191,7 +219,7 @@ def run(start: Start, folder: Path, watch: Callable[[int, Board], None]) -> Ende
                 clock.monotonic() - began,
                 hung=hung,
                 unsent=board.unsent,
-                said=excerpt(Path(said.name).read_text(encoding="utf-8", errors="replace")),
+                said=excerpt(read_tail(said.fileno())),
             )
     except OSError as error:
         return Ended(-1, 0, 0.0, error=error.strerror or str(error))
@@ -211,7 +239,9 @@ def excerpt(text: str) -> str:
     )
 
 
-def _wait(process: subprocess.Popen[bytes], board: Board, start: Start, watch: Callable[[int, Board], None]) -> bool:
+def _wait(
+    process: subprocess.Popen[bytes], board: BoardView, start: Start, watch: Callable[[int, BoardView], None]
+) -> bool:
     """Wait until the process has ended or stalls; return False if it must be ended before it has finished."""
     seen, since = (0, False), clock.monotonic()
     while not has_ended(process):

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.plugin.isolation.messages import Messages, Warned, read_lines, to_line
+from pytest_leakcheck.plugin.isolation.messages import Messages, Warned, read_failures, read_lines, to_line
+from pytest_leakcheck.probes.foreign_files import UnreadableError
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,29 @@ def test_lines_add_up_to_the_one_that_was_not_written_to_its_end() -> None:
     assert read_lines(lines[:-5]) == Messages(({"a": 1},), not_found=1)
 
 
-def test_a_field_of_the_wrong_type_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="a message of the subprocess cannot be read: done: expected int, got 'x'"):
-        read_lines('{"done": "x"}\n')
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"done": "x"}', "done: expected int, got 'x'"),
+        ('{"done": 1', "not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"reports": [{"a": ' + "[" * 60 + "]" * 60 + "}]}", "nested too deeply"),
+        ('{"done": ' + "9" * 5000 + "}", "not JSON"),
+        ('{"done": ' + "9" * 50 + "}", "done: expected int"),
+        ('{"recordings": [{"schema": 1, "test": "t", "series": [], "seconds": NaN}]}', "seconds: expected float"),
+        ('{"recordings": [{"schema": 1, "test": "t", "series": [], "seconds": 1e999}]}', "seconds: expected float"),
+        ("{}\n" * 100_000, "more than 100000 lines"),
+    ],
+    ids=range(9),
+)
+def test_a_line_of_something_else_is_refused(line: str, why: str) -> None:
+    with pytest.raises(UnreadableError, match=why):
+        read_lines(f"{line}\n")
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"x": 1}', '{"0": "a"}', '{"-1": 1}', "{", '{"0": 1e999}'])
+def test_what_is_not_of_the_launcher_is_refused(text: str) -> None:
+    assert read_failures('{"0": -9}') == {0: -9}
+    assert read_failures("") == {}
+    with pytest.raises(UnreadableError):
+        read_failures(text)

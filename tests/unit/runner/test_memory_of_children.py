@@ -15,7 +15,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget, default_budget
 from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
-from pytest_leakcheck.runner.processes.supervisor import Board
+from pytest_leakcheck.runner.processes.supervisor import Board, BoardView
 from pytest_leakcheck.runner.repetition import measure_block
 from pytest_leakcheck.runner.sampler import Sampler
 from repeats import repeat
@@ -107,13 +107,13 @@ def test_what_a_child_keeps_is_over_a_budget_of_a_block_and_said_to_be_there() -
 def test_the_peak_of_a_child_is_counted_above_what_it_had_before_the_body(tmp_path: Path) -> None:
     megabyte = 1 << 20
     (tmp_path / "board").write_bytes(bytes(Board.SIZE))
-    board, children = Board(tmp_path / "board"), ChildrenPeak()
+    board, view, children = Board(tmp_path / "board"), BoardView(tmp_path / "board"), ChildrenPeak()
 
     def look(step: int) -> int:
         board.iteration = step
         # A sample is taken at most every 20 ms.
         time.sleep(0.03)
-        children.look(os.getpid(), board)
+        children.look(os.getpid(), view)
         return children.peak
 
     with growing_child() as grow:
@@ -126,3 +126,4 @@ def test_the_peak_of_a_child_is_counted_above_what_it_had_before_the_body(tmp_pa
             # Of one that is started in the body, the interpreter counts too.
             assert look(2) > 8 * megabyte
     board.close()
+    view.close()

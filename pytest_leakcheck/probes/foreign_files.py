@@ -1,0 +1,83 @@
+"""Read files that a test may have changed, and write in folders that it may have: no link is followed, no pipe waits."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+# The function itself: a test may replace that of the module.
+from json import loads
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from pytest_leakcheck.model.decoding import DecodeError, decode
+
+T = TypeVar("T")
+# No link, and no wait for the other end of a pipe; not on Windows.
+AS_IT_IS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+# A report with what a test has printed is sent whole; its values take about ten times as much memory as their text.
+_MAX_BYTES: Final = 32 << 20
+_MAX_TAIL_BYTES: Final = 64 << 10
+# pytest's own reports have twelve levels.
+_MAX_DEPTH: Final = 50
+
+
+class UnreadableError(Exception):
+    """What a process has sent is not what this package sends: the test has written into its files, or replaced them."""
+
+
+def private(path: str | Path, flags: int) -> int:
+    """Open a file as `open` does, which takes this function as its ``opener``: created for this user alone, no link."""
+    return os.open(path, flags | AS_IT_IS, 0o600)
+
+
+def open_regular(path: str | Path) -> int:
+    """Return a descriptor to read a file; raise `OSError` if it is anything but a file with one name."""
+    descriptor = os.open(path, os.O_RDONLY | AS_IT_IS)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(f"{path} is not a file of its own any more")
+    return descriptor
+
+
+def read_text(path: Path) -> str:
+    """Return what a process has sent, empty if there is no file; raise `UnreadableError` if it is too much or no file."""
+    try:
+        with open(open_regular(path), encoding="utf-8", errors="replace") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise UnreadableError(str(error)) from None
+    if len(text) > _MAX_BYTES:
+        raise UnreadableError(f"{path.name} has more than {_MAX_BYTES >> 20} MiB")
+    return text
+
+
+def read_tail(descriptor: int) -> str:
+    """Return the end of an open file, whose position processes may share."""
+    start = max(0, os.fstat(descriptor).st_size - _MAX_TAIL_BYTES)
+    return os.pread(descriptor, _MAX_TAIL_BYTES, start).decode(errors="replace")
+
+
+def parse(kind: type[T], line: str) -> T:
+    """Decode one line of JSON; raise `UnreadableError` if it is not of this type, or is nested too deeply."""
+    try:
+        value = loads(line)
+        _check_depth([value], _MAX_DEPTH)
+        return decode(kind, value)
+    except RecursionError:
+        raise UnreadableError("its values are nested too deeply") from None
+    except DecodeError as error:
+        raise UnreadableError(str(error)) from None
+    except ValueError as error:
+        raise UnreadableError(f"not JSON: {error}") from None
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if not left:
+        raise RecursionError
+    for one in value.values() if isinstance(value, dict) else value:
+        if isinstance(one, (dict, list)):
+            _check_depth(one, left - 1)
