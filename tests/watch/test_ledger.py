@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -89,3 +90,16 @@ def test_what_is_no_ledger_says_so(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DecodeError, match="not a watch ledger"):
         list(read_ledger(path))
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_somebody_has_planted_under_the_name_is_refused(tmp_path: Path, kind: str) -> None:
+    path, other = tmp_path / "watch-1.jsonl", tmp_path / "other"
+    other.write_text("as it was")
+    if kind == "link":
+        path.symlink_to(other)
+    else:
+        os.mkfifo(path)
+    with pytest.raises(OSError, match="is a link or a pipe: the ledger is a file; remove it, or name another"):
+        Ledger(path)
+    assert other.read_text() == "as it was"
