@@ -8,6 +8,8 @@ import json
 import os
 import sys
 import threading
+from types import FrameType
+from typing import Any
 
 _TO = os.environ.get("AUDIT_TO", "")
 # `pathlib` is not imported in each Python process.
@@ -18,7 +20,7 @@ _BUSY = threading.local()
 
 
 def _is_ours() -> bool:
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
         standard = file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file)
@@ -28,7 +30,7 @@ def _is_ours() -> bool:
     return False
 
 
-def _note(event: str, arguments: tuple[object, ...]) -> None:
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
     writes = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
     if not (writes or event in _PATHS or event in _OTHERS) or getattr(_BUSY, "now", False) or not _is_ours():
         return

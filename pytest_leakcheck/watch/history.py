@@ -64,7 +64,7 @@ class Ledger:
     """A file that rows are appended to; OSError if it cannot be created or written."""
 
     def __init__(self, path: Path) -> None:
-        # Somebody else may have put it there, since the default name can be foretold.
+        # Another user may have put it there, since the default name can be foretold.
         if path.is_symlink() or path.is_fifo():
             raise OSError(f"{path} is a link or a pipe: the ledger is a file; remove it, or name another with --ledger")
         self._file = os.fdopen(

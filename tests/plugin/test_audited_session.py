@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ TESTS = """
 """
 
 
-def load_audit() -> object:
+def load_audit() -> Any:
     spec = importlib.util.spec_from_file_location("audit_suite", ROOT / "ci" / "audit_suite.py")
     assert spec is not None
     assert spec.loader is not None
@@ -78,15 +79,16 @@ def test_a_session_keeps_to_its_folders(project: Project, engine: str) -> None:
     to = project.folder / "events"
     project.write("test_it.py", TESTS)
     options = ("--leakcheck-html=page.html", "--leakcheck-baseline=known.json", "--leakcheck-update-baseline")
-    recorder = {"AUDIT_TO": str(to), "PYTHONPATH": str(ROOT / "ci" / "audit")}
-    more = {"ENGINE": engine} if engine else {}
+    recorder: dict[str, Any] = {"AUDIT_TO": str(to), "PYTHONPATH": str(ROOT / "ci" / "audit")}
+    if engine:
+        recorder["ENGINE"] = engine
     if not engine:
         project.write("conftest.py", UNNAMED)
-    # Each test in a process of its own, and in place.
+    # Isolated, and in place.
     umask = os.umask(0)
     try:
         for how in (("--leakcheck-isolate",), ())[: 2 if engine else 1]:
-            ran = project.run(*options, *how, **recorder, **more)
+            ran = project.run(*options, *how, **recorder)
             assert "INTERNALERROR" not in ran.text
     finally:
         os.umask(umask)
@@ -95,3 +97,27 @@ def test_a_session_keeps_to_its_folders(project: Project, engine: str) -> None:
     named = [project.folder / name for name in ("findings.json", "page.html", "known.json", "")]
     temporaries = [*project.folder.glob(".known.json*"), *project.folder.glob("*.lock")]
     assert not load_audit().outside(events, [*named, *temporaries])
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the folders are those of Linux")
+@pytest.mark.parametrize("engine", variants([""], ["process", "gloo"]))
+def test_what_lies_in_temporary_folders_is_for_this_user_alone(project: Project, engine: str) -> None:
+    mark = f'scaling_budget("n", [1, 2, 4], engine="{engine}", fd="O(n)")' if engine else "fd_budget(0)"
+    body = f"""
+        import os
+        from pathlib import Path
+        import pytest
+
+        @pytest.mark.{mark}
+        def test_it({"n" if engine else ""}):
+            private = Path(os.environ["TMPDIR"]).parent
+            modes = {{str(one): one.stat().st_mode & 0o777 for one in (private, *private.rglob("*"))}}
+            assert len(modes) > 4
+            assert not {{name: oct(mode) for name, mode in modes.items() if mode & 0o077}}
+        """
+    umask = os.umask(0)
+    try:
+        ran = project.run_test(body, "--leakcheck-isolate")
+    finally:
+        os.umask(umask)
+    assert ran.last_line == "1 passed", ran.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_nothing_that_a_child_sends_breaks_the_session(project: Project, seed: i
     project.write("SECRET", "do not read\n")
     project.write("evil.py", "open('proof', 'w')\n")
     project.write("test_it.py", TESTS)
-    worlds = {"WORLDS": "1"} if count > 1000 else {}
+    worlds: dict[str, Any] = {"WORLDS": "1"} if count > 1000 else {}
     ran = project.run(
         "--leakcheck-isolate",
         "--leakcheck-html=page.html",

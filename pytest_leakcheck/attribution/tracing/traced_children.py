@@ -99,7 +99,7 @@ def prepare_children() -> bool:
         return watched
     free = [one for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1) if signal.getsignal(one) is signal.SIG_DFL]
     for number in free[:1]:
-        # Around that of the rounds, so that nobody else can create that one.
+        # Around that of the rounds, so that no other user can create that one.
         handler = _Handler(number, f"{tempfile.mkdtemp(prefix='pytest-leakcheck-')}/round")
         _PREPARED.append(handler)
         install, arguments = handler.__reduce__()

@@ -153,7 +153,7 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         environment |= variables_for(folder)
     program, start = folder / supervisor.PROGRAM, folder / "start"
     ranks = range(sizing.ranks if sizing else 1)
-    # Nobody else reads them, whatever the umask is.
+    # No other user reads them, whatever the umask is.
     for path in (program, start, *(supervisor.file_of(folder, what, rank) for rank in ranks for what in _SENT)):
         path.touch(0o600, exist_ok=False)
     program.write_text(_CHILD_PROGRAM, encoding="utf-8")
