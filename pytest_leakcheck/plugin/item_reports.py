@@ -103,6 +103,11 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
         # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
         skipped = isinstance(data["longrepr"], list)
         longrepr = decode(tuple[str, int | None, str], data["longrepr"]) if skipped else data["longrepr"]
+        # JUnit's XML relies on both.
+        odd = sent.outcome == "failed" and longrepr is None
+        odd |= sent.outcome == "skipped" and not (skipped or "wasxfail" in data)
+        if odd or (sent.outcome == "rerun" and not item.config.pluginmanager.hasplugin("rerunfailures")):
+            raise UnreadableError(f"{sent.outcome} without a reason")
         data = data | {
             "nodeid": item.nodeid,
             "leakcheck": "".join(map(to_line, own)),
