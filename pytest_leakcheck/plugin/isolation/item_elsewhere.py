@@ -80,9 +80,7 @@ class ItemElsewhere(ABC):
             report_findings(item, [self._conclude(self._judge_interrupted(), "interrupted")])
             raise
         except UnreadableError as error:
-            reports = [
-                self._report_lost(Loss(f"sent what cannot be read: {error}", _ADVICE_UNREADABLE, ()), self._resource)
-            ]
+            reports = [self._report_lost(_unreadable(error), self._resource)]
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             reports = self._conclude_unmeasured(error)
         if reports:
@@ -140,6 +138,9 @@ class IsolatedItem(ItemElsewhere):
         except KeyboardInterrupt:
             report_findings(self._item, [self._conclude(self._judge_interrupted(), "interrupted")])
             raise
+        except UnreadableError as error:
+            loss = _unreadable(error)
+            return self._conclude([process_lost(self._resource, 0, loss.reason, loss.advice)], "lost")
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             return self._conclude(self._verdicts_without(error))
         found = [one for report in reports for one in findings_of(getattr(report, "leakcheck", ""))]
@@ -213,6 +214,10 @@ class Loss:
     reason: str
     advice: str
     sections: tuple[tuple[str, str], ...]
+
+
+def _unreadable(error: UnreadableError) -> Loss:
+    return Loss(f"sent what cannot be read: {error}", _ADVICE_UNREADABLE, ())
 
 
 def explain_loss(answer: Answer, effort: Effort, at: str = "", under: str = "") -> Loss:
