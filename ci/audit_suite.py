@@ -20,7 +20,7 @@ RECORDER = Path(__file__).parent / "audit"
 # Private temporary folders and files, pytest's own, the file with which `tempfile` tries the folder, and what has no
 # content.
 _OURS = re.compile(
-    rf"{re.escape(tempfile.gettempdir())}/(?:(?:pytest-leakcheck-|leakcheck-|pytest-of-|audit-)[^/]*(?:/|$)|[a-z0-9_]{{8}}$)"
+    rf"{re.escape(tempfile.gettempdir())}/(?:(?:leakcheck-|pytest-of-|audit-)[^/]*(?:/|$)|[a-z0-9_]{{8}}$)"
     r"|/dev/(?:null|full)$|/proc/self/"
 )
 

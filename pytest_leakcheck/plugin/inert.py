@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
@@ -158,5 +157,7 @@ class GlooAlone:
         mark = item.get_closest_marker(SCALING)
         if mark is None or mark.kwargs.get("engine") != "gloo":
             return (yield)
-        with tempfile.TemporaryDirectory(prefix="leakcheck-") as folder, join_process_group(folder, rank=0, ranks=1):
+        from pytest_leakcheck.probes.own_folder import temporary_folder
+
+        with temporary_folder() as folder, join_process_group(str(folder), rank=0, ranks=1):
             return (yield)

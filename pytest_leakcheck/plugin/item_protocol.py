@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
@@ -27,36 +28,38 @@ from pytest_leakcheck.plugin.collection import (
     uses_fixture,
     waits,
 )
-from pytest_leakcheck.plugin.other_plugins import is_distributed, is_worker, use_own_folder
+from pytest_leakcheck.plugin.other_plugins import is_distributed, is_worker, prepare_own_folder
 from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
 from pytest_leakcheck.plugin.second_pass import SecondPass
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import leave_out
-from pytest_leakcheck.runner.processes.private_tmpdir import remove_stale
+from pytest_leakcheck.probes.own_folder import remove_left_folders
+from pytest_leakcheck.runner.processes.private_tmpdir import private_tmpdir
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
-    """Register the measuring hooks; a process that runs tests moves to its own temporary folder."""
+    """Register the measuring hooks."""
     call_paths.set_project(config.rootpath, settings.blame)
     # pytest removes the folders of `tmp_path` by itself.
     basetemp = config.getoption("basetemp", None)
     shared = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
     leave_out(os.path.realpath(basetemp) if basetemp else f"{os.path.realpath(shared)}/pytest-of-")
-    if traced_children.prepare_children():
-        config.add_cleanup(traced_children.release_children)
     if settings.vram == "accounted":
         from pytest_leakcheck.probes.catalog import account_for_tensors, remove_probes
 
         account_for_tensors()
         config.add_cleanup(remove_probes)
     sampling = Sampling(config, settings) if keys.PROCESS not in config.stash else None
+    folder = None
     if sampling is not None:
         if not is_worker(config):
-            remove_stale(clock.wall_time())
+            remove_left_folders(tempfile.gettempdir())
         if is_worker(config) or not is_distributed(config):
-            use_own_folder(config)
+            folder = prepare_own_folder(config)
+    if traced_children.prepare_children():
+        config.add_cleanup(traced_children.release_children)
     plans = Plans(settings, sampling)
     baseline = baseline_session.BaselineSession(config, settings, plans.collected)
     session = session_report.SessionReport(config, baseline, sampling)
@@ -80,7 +83,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         hooks["leakcheck-sampling"] = sampling
         hooks["leakcheck-second-pass"] = SecondPass(session)
     # The last one: of hooks that run first, its own runs first, so the others know whether the item is measured.
-    hooks["leakcheck-state"] = ItemState()
+    hooks["leakcheck-state"] = ItemState(folder)
     for name, one in hooks.items():
         config.pluginmanager.register(one, name)
 
@@ -143,7 +146,9 @@ class ItemProtocol:
 class ItemState:
     """The hooks that note why an item is not measured, and release what was stored on it: pytest keeps all items."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        """Take the folder in which a measured item has its private temporary folder; None without one."""
+        self._folder = folder
         self._item: pytest.Item | None = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -151,8 +156,10 @@ class ItemState:
         self._item = item
         item.stash[keys.UNMEASURED] = find_debugger(item.config)
         began = clock.monotonic()
+        measured = is_asked(item) and not waits(item) and not item.stash[keys.UNMEASURED]
         try:
-            return (yield)
+            with private_tmpdir(self._folder if measured else None):
+                return (yield)
         finally:
             if waits(item):
                 item.stash[keys.FIRST_RUN].seconds = clock.monotonic() - began

@@ -1,6 +1,6 @@
 """Adapt to other plugins: allure-pytest, Hypothesis, timeouts of a test that is repeated, and xdist.
 
-Each process that runs tests has a temporary folder of its own, which an xdist worker gets from its controller.
+While a process judges tests, it has a temporary folder of its own, which an xdist worker gets from its controller.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import contextlib
 import faulthandler
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,8 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.runner.processes.private_tmpdir import make_folder, remove_at_exit, shared_folder, variables_for
+from pytest_leakcheck.probes.own_folder import make_folder, own_folder, use_folder
+from pytest_leakcheck.runner.processes.private_tmpdir import has_room, shared_folder
 
 _ALLURE_LISTENER: Final = "allure_listener"
 # The attribute of a test function that holds the settings of Hypothesis.
@@ -35,7 +35,7 @@ _MAX_SPENT_SHARE: Final = 0.1
 # What an xdist controller tells its workers: the folder of a worker, and the one in which it lies.
 _FOLDER_KEY: Final = "leakcheck_folder"
 _SHARED_KEY: Final = "leakcheck_shared"
-# The session's temporary folder. The key is set only in a process that uses a temporary folder of its own instead.
+# The session's temporary folder. The key is set only in a process that has a private one while it judges.
 SESSION_FOLDER: Final = pytest.StashKey[str]()
 
 
@@ -226,25 +226,21 @@ def sending_reports_of(item: pytest.Item) -> Iterator[None]:
         interactor.item_index = before
 
 
-def use_own_folder(config: pytest.Config) -> None:
-    """Make this process use a temporary folder of its own, which a worker gets from its controller, where possible."""
+def prepare_own_folder(config: pytest.Config) -> Path | None:
+    """Return the folder in which this process has a private temporary folder while it judges; None if it has none.
+
+    A worker gets the folder from its controller.
+    """
     given: dict[str, Any] = getattr(config, "workerinput", {})
-    folder = None
     with contextlib.suppress(OSError):
         shared = shared_folder()
-        if is_worker(config):
-            folder = Path(given[_FOLDER_KEY]) if shared and shared == given.get(_SHARED_KEY) else None
-        elif shared and (folder := make_folder(shared)) is not None:
-            remove_at_exit(folder)
-    if folder is None:
-        return
-    patch = pytest.MonkeyPatch()
-    config.add_cleanup(patch.undo)
-    for name, value in variables_for(folder).items():
-        patch.setenv(name, value)
-    # `tempfile` then reads the environment again.
-    patch.setattr(tempfile, "tempdir", None)
-    config.stash[SESSION_FOLDER] = shared
+        if is_worker(config) and shared and shared == given.get(_SHARED_KEY):
+            use_folder(Path(given[_FOLDER_KEY]))
+        elif is_worker(config) or not shared or not has_room(shared):
+            return None
+        config.stash[SESSION_FOLDER] = shared
+        return own_folder()
+    return None
 
 
 class XdistController:
@@ -259,7 +255,8 @@ class XdistController:
     def pytest_configure_node(self, node: Any) -> None:
         shared = shared_folder()
         # Only a worker that runs on this machine can use the folder.
-        if shared and node.gateway.spec.popen and (folder := make_folder(shared)) is not None:
+        if shared and node.gateway.spec.popen and has_room(shared):
+            folder = make_folder(shared)
             self._folders.append(folder)
             node.workerinput |= {_FOLDER_KEY: str(folder), _SHARED_KEY: shared}
 

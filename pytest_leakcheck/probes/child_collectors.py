@@ -18,6 +18,7 @@ from multiprocessing.process import current_process
 from typing import Any, Final
 
 from pytest_leakcheck.probes.foreign_files import open_regular, private
+from pytest_leakcheck.probes.own_folder import own_folder
 
 # It runs in each child that is spawned, with its `file`; an error must not reach the child. `multiprocessing` pickles it,
 # as it does all that it sends.
@@ -53,7 +54,7 @@ def watch_children() -> bool:
         gc.callbacks.remove(_on_collection)
     if _FILE or not os.path.isdir("/proc/self/fd"):
         return False
-    descriptor, file = tempfile.mkstemp(prefix="pytest-leakcheck-")
+    descriptor, file = tempfile.mkstemp(dir=own_folder())
     os.close(descriptor)
     _FILE.append((file, os.getpid()))
     _READ[0] = 0

@@ -29,12 +29,12 @@ from pytest_leakcheck.probes.audit_events import MadeElsewhere, MadeHere
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.memory import read_mappings
 from pytest_leakcheck.probes.own_descriptors import open_own
+from pytest_leakcheck.probes.own_folder import PREFIX
 from pytest_leakcheck.probes.processes import descendants
 
 # The names of a private temporary folder and of the folder around it: short, because the path of a socket has 107 bytes.
-PRIVATE_PREFIX: Final = "leakcheck-"
 PRIVATE_NAME: Final = "t"
-PRIVATE_FOLDER: Final = re.compile(rf".*/{PRIVATE_PREFIX}[a-z0-9_]{{8}}/{PRIVATE_NAME}")
+PRIVATE_FOLDER: Final = re.compile(rf".*/{PREFIX}[a-z0-9_]{{8}}/{PRIVATE_NAME}")
 # Nanoseconds: longer than a tick of the kernel's clock, 10 ms at 100 Hz, and more on a virtual machine that waits for a
 # CPU. A second change within one tick may leave the folder's time unchanged.
 _CLOCK_TICK_NS: Final = 100_000_000

@@ -90,7 +90,13 @@ def count_overwritten() -> int:
 
 
 def _open_high(path: str) -> int:
-    low = os.open(path, os.O_RDONLY)
+    return keep_high(os.open(path, os.O_RDONLY))
+
+
+def keep_high(low: int) -> int:
+    """Return a copy of a descriptor with a high number, if the limit allows it, and close the given one."""
+    if sys.platform == "win32":
+        return low
     try:
         import fcntl
 

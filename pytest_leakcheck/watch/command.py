@@ -7,7 +7,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
 from pytest_leakcheck.model import CANNOT, WRONG_USE
+from pytest_leakcheck.probes.foreign_files import private
+from pytest_leakcheck.probes.own_folder import temporary_folder
 from pytest_leakcheck.runner.processes.supervisor import Board, BoardView, end_tree
 from pytest_leakcheck.watch.follower import Following
 from pytest_leakcheck.watch.history import History
@@ -70,7 +71,7 @@ def _watch_command(given: argparse.Namespace) -> int:
     folder = given.ledger.parent if given.ledger else Path()
     if not os.access(folder, os.W_OK):
         raise OSError(f"--ledger={given.ledger}: no file can be created in {folder.resolve()}: name another folder")
-    with tempfile.NamedTemporaryFile(prefix="leakcheck-") as steps:
+    with temporary_folder() as own, open(own / "steps", "xb", opener=private) as steps:
         steps.write(bytes(Board.SIZE))
         steps.flush()
         environment = os.environ | {STEPS_VARIABLE: steps.name}

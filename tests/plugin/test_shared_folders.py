@@ -141,7 +141,7 @@ def test_one_entry_that_another_process_makes_is_not_held_against_a_level(projec
     assert "and no other session at the same time" in outcome.one_line
 
 
-def test_the_temporary_folder_of_a_session_is_private_and_counted_through_all_levels(
+def test_the_temporary_folder_is_private_while_a_test_is_judged_and_counted_through_all_levels(
     project: Project, temporary: Path
 ) -> None:
     outcome = project.run_test(
@@ -152,21 +152,29 @@ def test_the_temporary_folder_of_a_session_is_private_and_counted_through_all_le
         import pytest
 
         NUMBERS = count()
-        FOLDER = tempfile.mkdtemp()
-        Path("session").write_text(f"{tempfile.gettempdir()} {os.environ['PYTEST_DEBUG_TEMPROOT']}")
+
+        @pytest.fixture(scope="module")
+        def folder():
+            Path("session").write_text(f"{tempfile.gettempdir()} {os.environ['PYTEST_DEBUG_TEMPROOT']}")
+            return tempfile.mkdtemp()
 
         @pytest.mark.disk_budget
-        def test_below():
-            os.mkfifo(f"{FOLDER}/{next(NUMBERS)}")
+        def test_below(folder):
+            os.mkfifo(f"{folder}/{next(NUMBERS)}")
 
         @pytest.mark.disk_budget(0)
         def test_of_pytest(tmp_path):
             (tmp_path / "file").touch()
+
+        def test_plain(tmp_path):
+            assert tmp_path.is_relative_to(tempfile.gettempdir())
+            assert "TEMP" not in os.environ and "PYTEST_DEBUG_TEMPROOT" not in os.environ
         """,
         "test_it.py",
         TMPDIR=str(temporary),
     )
     assert outcome.verdicts == {("test_below", "disk"): "leak", ("test_of_pytest", "disk"): "ok"}, outcome.text
+    assert outcome.last_line == "1 failed, 2 passed"
     own, of_pytest = (project.folder / "session").read_text().split()
     # What a session within this one keeps for its tests is no more the test's than what this one keeps.
     assert of_pytest == str(temporary)

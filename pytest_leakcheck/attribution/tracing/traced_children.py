@@ -36,6 +36,7 @@ from pytest_leakcheck.probes.child_collectors import unwatch_children, watch_chi
 from pytest_leakcheck.probes.clock import monotonic
 from pytest_leakcheck.probes.foreign_files import UnreadableError, parse, private, read_text
 from pytest_leakcheck.probes.garbage_collector import open_targets
+from pytest_leakcheck.probes.own_folder import own_folder
 from pytest_leakcheck.probes.processes import descendants, read_command_line
 
 # A function that has had this many events and has opened nothing is then traced without its lines.
@@ -100,7 +101,7 @@ def prepare_children() -> bool:
     free = [one for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1) if signal.getsignal(one) is signal.SIG_DFL]
     for number in free[:1]:
         # Around that of the rounds, so that no other user can create that one.
-        handler = _Handler(number, f"{tempfile.mkdtemp(prefix='pytest-leakcheck-')}/round")
+        handler = _Handler(number, f"{tempfile.mkdtemp(dir=own_folder())}/round")
         _PREPARED.append(handler)
         install, arguments = handler.__reduce__()
         install(*arguments)

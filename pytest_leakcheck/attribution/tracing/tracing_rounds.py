@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import tempfile
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, is_wait
 from pytest_leakcheck.model.culprit import Site, Where
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
+from pytest_leakcheck.probes.own_folder import own_folder, temporary_folder
 
 Key = TypeVar("Key", bound=Hashable)
 # The most iterations of all rounds together; and for a resource that grows rarely.
@@ -444,7 +444,7 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
     import memray
 
     counted, found = 0, None
-    with tempfile.TemporaryDirectory(prefix="pytest-leakcheck-", ignore_cleanup_errors=True) as folder:
+    with temporary_folder(own_folder()) as folder:
         file = Path(folder, "allocations.bin")
         try:
             with ExitStack() as tracking:

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -31,8 +30,8 @@ from pytest_leakcheck.plugin.other_plugins import SESSION_FOLDER, has_timeout, i
 from pytest_leakcheck.plugin.report_files import folder_of_reports
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.folders import PRIVATE_PREFIX
 from pytest_leakcheck.probes.foreign_files import read_text
+from pytest_leakcheck.probes.own_folder import temporary_folder
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
@@ -98,9 +97,8 @@ class Subprocess:
         if has_timeout(item):
             # Stop the timer of this process. The child process has its own, which starts with the test.
             item.ihook.pytest_timeout_cancel_timer(item=item)
-        shared = item.config.stash.get(SESSION_FOLDER, None)
-        with tempfile.TemporaryDirectory(prefix=PRIVATE_PREFIX, dir=shared, ignore_cleanup_errors=True) as name:
-            folder = Path(name)
+        # Not in a private folder of this process, so that the paths of sockets do not become too long.
+        with temporary_folder(item.config.stash.get(SESSION_FOLDER, None)) as folder:
             ended = supervisor.run(_prepare(item, folder, sizing, self._effort.max_time), folder, look)
             return _read_answer(folder, ended, sizing.ranks if sizing else 1, children.peak)
 

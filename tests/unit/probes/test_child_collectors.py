@@ -5,22 +5,21 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pytest_leakcheck.probes import child_collectors
 from pytest_leakcheck.probes.child_collectors import read_released, unwatch_children, watch_children
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
 @pytest.fixture(autouse=True)
-def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def watched() -> Iterator[None]:
     unwatch_children()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert watch_children()
     yield
     unwatch_children()
@@ -77,8 +76,8 @@ def test_a_process_that_is_measured_itself_reports_nothing_but_its_children_do()
     assert read_released() == (2, 0)
 
 
-def test_the_file_is_removed_by_the_process_that_has_made_it(tmp_path: Path) -> None:
-    (file,) = tmp_path.iterdir()
+def test_the_file_is_removed_by_the_process_that_has_made_it() -> None:
+    file = Path(child_collectors._FILE[0][0])
     pid = os.fork()
     if pid == 0:
         unwatch_children()
