@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.resources import OfResource
+from pytest_leakcheck.model.resources import OfResource, check_resource
 
 # A file of the standard library, on any machine.
 _STANDARD: Final = re.compile(r"/lib(?:64)?/python3\.\d+t?/|\\Python3?\d*\\Lib\\", re.IGNORECASE)
@@ -69,6 +69,12 @@ class Culprit(OfResource):
     share: Share | None = None
     companion: str = ""
     at_peak: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` for a value from a file if it names an unknown resource."""
+        check_resource(self.resource)
+        if self.companion:
+            check_resource(self.companion, "companion")
 
     @property
     def site(self) -> Site | None:

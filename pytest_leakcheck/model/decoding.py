@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import reprlib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -10,12 +11,15 @@ from itertools import repeat
 from types import NoneType
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model import InputError, LeakcheckError
+from pytest_leakcheck.model.units import LARGEST
 
 T = TypeVar("T")
-_TOO_LARGE: Final = 1 << 64
 # Stands for a missing key; its `repr` appears in the error message.
 _MISSING: Any = type("_Nothing", (), {"__repr__": lambda _self: "nothing"})()
+_LEAST: Final = -LARGEST - 1
+# The function itself: a test may replace that of the module.
+_loads = json.loads
 
 
 class DecodeError(LeakcheckError, ValueError):
@@ -27,6 +31,7 @@ def encode(value: Any) -> Any:
 
     A ``SCHEMA`` attribute comes first, as the key ``schema``. The properties that ``DERIVED`` names come last; `decode`
     does not read them. With ``SPARSE``, fields and properties with their default (None for a property) are left out.
+    ``REST`` names a field with the keys that this version does not know: they come last, as they were read.
     """
     if is_dataclass(value):
         encoded = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
@@ -36,17 +41,28 @@ def encode(value: Any) -> Any:
             if name not in defaults or content != defaults[name]:
                 encoded[key] = encode(content)
         derived = {name: getattr(value, name) for name in getattr(value, "DERIVED", ())}
-        return encoded | {name: encode(one) for name, one in derived.items() if one is not None}
+        encoded |= {name: encode(one) for name, one in derived.items() if one is not None}
+        return encoded | getattr(value, getattr(value, "REST", ""), {})
     if isinstance(value, Mapping):
         return {key: encode(one) for key, one in value.items()}
     return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def parse(text: str | bytes) -> Any:
+    """Parse JSON, or raise `DecodeError`."""
+    try:
+        return _loads(text)
+    except RecursionError:
+        raise DecodeError("its values are nested too deeply") from None
+    except ValueError as error:
+        raise DecodeError(f"not JSON: {error}") from None
 
 
 def decode(kind: type[T], data: object) -> T:
     """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type, or raise `DecodeError`.
 
     `kind` is a dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings from texts, tuples
-    and optionals.
+    and optionals. A dataclass may have a method `check`, which raises `InputError`. Numbers are finite, of 64 bits.
     """
     decoded: T = _decode(kind, data, "")
     return decoded
@@ -67,11 +83,15 @@ def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return
         _check_type(dict, data, path, "object")
         return {key: _decode(args[1], one, _join_path(path, key)) for key, one in data.items()}
     if origin is not tuple:
-        return _check_type((int, float) if kind is float else kind, data, path, kind.__name__)
+        value = _check_type((int, float) if kind is float else kind, data, path, kind.__name__)
+        # No comparison with NaN is true.
+        if kind in (int, float) and not _LEAST <= value <= LARGEST:
+            raise DecodeError(f"{path or 'value'}: expected a finite number of 64 bits, got {reprlib.repr(value)}")
+        return value
     length = None if args[-1] is ... else len(args)
     if not isinstance(data, (list, tuple)) or (length is not None and len(data) != length):
         _check_type((), data, path, "list" if length is None else f"list of {length}")
-    if set(args) <= {int, ...} and set(map(type, data)) == {int} and max(map(abs, data)) < _TOO_LARGE:
+    if set(args) <= {int, ...} and set(map(type, data)) == {int} and min(data) >= _LEAST and max(data) <= LARGEST:
         # A fast path, because a series has hundreds of readings.
         return tuple(data)
     parts = zip(repeat(args[0], len(data)) if length is None else args, data, strict=True)
@@ -89,15 +109,21 @@ def _decode_object(kind: Any, data: Mapping[str, Any], path: str) -> Any:
         for name, (key, of) in _fields_of(kind).items()
         if key in data or name not in defaults
     }
-    return kind(**parts)
+    if rest := getattr(kind, "REST", ""):
+        known = {"schema", *(key for key, _of in _fields_of(kind).values())}
+        parts[rest] = {key: one for key, one in data.items() if key not in known}
+    value = kind(**parts)
+    if hasattr(kind, "check"):
+        try:
+            value.check()
+        except InputError as error:
+            raise DecodeError(_join_path(path, str(error))) from None
+    return value
 
 
 def _check_type(kinds: Any, data: Any, path: str, name: str) -> Any:
-    # `bool` is a subclass of `int`, but must not pass as a number. Nothing is counted beyond 64 bits, and NaN is not
-    # below any number.
-    number = isinstance(data, (int, float))
-    is_kind = isinstance(data, kinds) and (kinds is bool or not isinstance(data, bool))
-    if is_kind and (not number or abs(data) < _TOO_LARGE):
+    # `bool` is a subclass of `int`, but must not pass as a number.
+    if isinstance(data, kinds) and (kinds is bool or not isinstance(data, bool)):
         return data
     raise DecodeError(f"{path or 'value'}: expected {name}, got {reprlib.repr(data)}")
 
@@ -118,5 +144,6 @@ def _defaults_of(kind: Any) -> dict[str, Any]:
 @cache
 def _fields_of(kind: Any) -> dict[str, tuple[str, Any]]:
     """Map the name of each field to its JSON key (its ``key`` metadata, or else its name) and type."""
-    hints = get_type_hints(kind)
-    return {one.name: (str(one.metadata.get("key", one.name)), hints[one.name]) for one in fields(kind)}
+    hints, rest = get_type_hints(kind), getattr(kind, "REST", "")
+    known = (one for one in fields(kind) if one.name != rest)
+    return {one.name: (str(one.metadata.get("key", one.name)), hints[one.name]) for one in known}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal, TypeAlias
 
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, fingerprint
 from pytest_leakcheck.model.recording import Law, Recording, Scaled
 from pytest_leakcheck.model.resources import Kind, OfResource
@@ -67,7 +68,7 @@ class Verdict(OfResource):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(OfResource):
     """A counter that rose but was not judged.
 
     Attributes:
@@ -121,6 +122,11 @@ class Finding:
     scaled: Scaled | None = None
     snapshot: str = ""
     snapshot_error: str = ""
+
+    def check(self) -> None:
+        """Raise `InputError` for a value from a file if it has no verdict."""
+        if not self.verdicts:
+            raise InputError("verdicts: expected at least one, got none")
 
     @property
     def verdict(self) -> Verdict:

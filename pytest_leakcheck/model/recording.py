@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar, Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.resources import RESIDENT, Kind, OfResource
+from pytest_leakcheck.model import InputError
+from pytest_leakcheck.model.resources import RESIDENT, Kind, OfResource, check_resource
 
 Collector: TypeAlias = Literal["on", "off"]
 Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted", "lost"]
@@ -46,6 +47,12 @@ class Series(OfResource):
     readings: tuple[int, ...]
     released: tuple[int, ...] = ()
     kind: Kind = "measured"
+
+    def check(self) -> None:
+        """Raise `InputError` for a value from a file if it has no readings, or an unknown resource."""
+        check_resource(self.resource)
+        if not self.readings:
+            raise InputError("readings: expected at least one, got none")
 
     @property
     def iterations(self) -> int:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resource_table import ROWS
 from pytest_leakcheck.model.units import Unit
 
@@ -145,6 +146,16 @@ class OfResource:
     @property
     def traits(self) -> Resource:
         return find_resource(self.resource)
+
+    def check(self) -> None:
+        """Raise `InputError` for a value from a file if there is no such resource."""
+        check_resource(self.resource)
+
+
+def check_resource(name: str, field: str = "resource") -> None:
+    """Raise `InputError`, which begins with the name of the field, if there is no such resource."""
+    if name not in RESOURCES and not name.startswith(GAUGE_PREFIX):
+        raise InputError(f"{field}: expected one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME, got {name!r}")
 
 
 def exhausting(what: Exhausts) -> tuple[str, ...]:

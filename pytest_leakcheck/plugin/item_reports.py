@@ -34,7 +34,7 @@ from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.foreign_files import UnreadableError, parse
 from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
 from pytest_leakcheck.report.glyphs import in_quotes
-from pytest_leakcheck.report.json_file import check_verdicts, to_line
+from pytest_leakcheck.report.json_file import to_line
 
 if TYPE_CHECKING:
     from pytest_leakcheck.plugin.isolation.messages import Messages, Warned
@@ -97,8 +97,6 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
         found = [parse(Finding, line) for line in sent.leakcheck.splitlines()]
         own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
         for one in own:
-            if wrong := check_verdicts(one, {}):
-                raise UnreadableError(wrong)
             plain(styled_lines(one, WIDTH, ""))
         # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
         skipped = isinstance(data["longrepr"], list)

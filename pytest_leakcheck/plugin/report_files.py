@@ -9,27 +9,38 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import RED, Causes, Finding
+from pytest_leakcheck.model.regular_file import PAGE, FileError, Ours, check_replaceable, replace_file
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, added_rows
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.item_reports import MORE_TIME, command_of, findings_of
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.processes import mask_secrets
 from pytest_leakcheck.report.glyphs import printable
-from pytest_leakcheck.report.json_file import FirstLine, LastLine, Report, Session, to_line
+from pytest_leakcheck.report.json_file import REPORT, FirstLine, LastLine, Report, Session, to_line
 from pytest_leakcheck.report.summary import annotate, summary_table
 from pytest_leakcheck.runner.environment import describe_environment, find_commit
 from pytest_leakcheck.runner.repetition import Repetition
+
+_SNAPSHOT: Final = Ours("a memory snapshot", re.compile(pickle.PROTO))
+# Files that pytest and other plugins write: the name of the option, and how it is given.
+_OTHER_FILES: Final[Mapping[str, str]] = {
+    "xmlpath": "--junit-xml",
+    "log_file": "--log-file",
+    "report_log": "--report-log",
+    "htmlpath": "--html",
+    "json_report_file": "--json-report-file",
+}
 
 
 class ReportFiles:
@@ -41,22 +52,49 @@ class ReportFiles:
         self._title = f"Leaks in {config.rootpath.name}"
         folder = config.invocation_params.dir
         self._json = AppendedFile(folder / settings.json) if settings.json else None
-        self._html = AppendedFile(folder / settings.html) if settings.html else None
+        self._html = folder / settings.html if settings.html else None
         self._causes = Causes()
         # As text: objects would make each later collection of garbage slower.
         self._lines: list[str] = []
         self.written: list[Path] = []
+        self._refuse_shared(config)
+        with self._explained("json"):
+            if self._json is not None:
+                check_replaceable(self._json.path, REPORT)
+        with self._explained("html"):
+            if self._html is not None:
+                check_replaceable(self._html, PAGE)
 
     def begin(self) -> None:
-        """Create the files or empty them, or raise `pytest.UsageError`."""
-        for file, given in ((self._html, f"html={self._settings.html}"), (self._json, f"json={self._settings.json}")):
-            try:
-                if file is not None:
-                    file.begin()
-            except OSError as error:
-                why = f"{error.strerror}; name a file in a writable folder"
-                raise pytest.UsageError(f"--leakcheck-{given} (command line): {why}") from None
-        self._try_to_write(FirstLine(added_rows()))
+        """Begin the report, or raise `pytest.UsageError`. The page of an earlier session stays until the end."""
+        with self._explained("json"):
+            if self._json is not None:
+                self._json.begin(to_line(FirstLine(added_rows())), REPORT)
+
+    @contextlib.contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileError as error:
+            raise pytest.UsageError(
+                f"--leakcheck-{name}={getattr(self._settings, name)} (command line): {error}"
+            ) from None
+
+    def _refuse_shared(self, config: pytest.Config) -> None:
+        """Raise `pytest.UsageError` if two of the files that a session writes are the same."""
+        baseline = self._settings.baseline or "leakcheck-baseline.json"
+        ours = {"--leakcheck-json": self._settings.json, "--leakcheck-html": self._settings.html}
+        others = {flag: str(config.getoption(name, None) or "") for name, flag in _OTHER_FILES.items()}
+        folder = config.invocation_params.dir
+        named = {flag: Path(folder, path) for flag, path in (ours | others).items() if path}
+        if not self._settings.no_baseline:
+            named["the file of known leaks"] = Path(config.rootpath, baseline)
+        flags: dict[str, str] = {}
+        for flag, path in named.items():
+            # A hard link is another name of one file.
+            first = flags.setdefault(os.path.realpath(path), flag)
+            if first != flag and first in ours:
+                raise pytest.UsageError(f"{first}={ours[first]}: {flag} names the same file; name another one")
 
     def add(self, finding: Finding) -> None:
         if finding.colour == "green" and self._settings.json_readings != "all":
@@ -68,22 +106,25 @@ class ReportFiles:
 
     def finish(self, describe: Callable[[], Session]) -> Iterator[str]:
         """Write what is left, and yield what went wrong."""
-        for file in (self._json, self._html):
-            if file is None:
+        for path in (self._json.path if self._json is not None else None, self._html):
+            if path is None:
                 continue
             try:
                 with undisturbed_writing():
                     session = describe()
-                    last_line = LastLine(session, self._causes.list())
-                    file.write(to_line(last_line) if file is self._json else self._page(session))
-                    file.close()
+                    if path == self._html:
+                        replace_file(path, self._page(session).encode(errors="backslashreplace"), PAGE)
+                    elif self._json is not None:
+                        self._json.write(to_line(LastLine(session, self._causes.list())))
+            except FileError as error:
+                yield f"could not write {error}"
             except Exception as error:  # noqa: BLE001 - a test may have replaced anything
                 reason = error.strerror if isinstance(error, OSError) else ""
-                yield f"could not write {file.path}: {reason or describe_error(error)}"
+                yield f"could not write {path}: {reason or describe_error(error)}"
             else:
-                self.written.append(file.path)
+                self.written.append(path)
 
-    def _try_to_write(self, content: FirstLine | Finding) -> None:
+    def _try_to_write(self, content: Finding) -> None:
         """Write a line of the JSON report; what cannot be written yet is written with the next one."""
         if self._json is not None:
             with undisturbed_writing():
@@ -147,8 +188,8 @@ class GithubActions:
         if not self._summary or not (headline := self._headline()):
             return
         try:
-            with undisturbed_writing(), Path(self._summary).open("a", encoding="utf-8", errors="replace") as file:
-                file.write(summary_table(headline, causes, self._root))
+            with undisturbed_writing():
+                AppendedFile(Path(self._summary)).write(summary_table(headline, causes, self._root))
         except OSError as error:
             told = f"leakcheck: could not write GITHUB_STEP_SUMMARY={self._summary}: {error.strerror or error}"
             terminalreporter.write_line(printable(told), yellow=True)
@@ -201,7 +242,7 @@ class DeviceSnapshot:
                 return finding
             name = re.sub(r"[^\w.-]", "_", finding.fingerprint, flags=re.ASCII)
             path = Path(self._folder, f"{name}.snapshot.pickle")
-            path.write_bytes(pickle.dumps(memory._snapshot()))
+            replace_file(path, pickle.dumps(memory._snapshot()), _SNAPSHOT)
         except Exception as error:  # noqa: BLE001 - as above
             return replace(finding, snapshot_error=describe_error(error))
         return replace(finding, snapshot=str(path), snapshot_error=self._failed)

@@ -18,7 +18,6 @@ import os.path
 import sys
 import traceback
 from collections.abc import Iterator
-from errno import ENOENT
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -32,6 +31,7 @@ from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Result, measurement_failed
 from pytest_leakcheck.model import LeakcheckError, describe_error
 from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.model.regular_file import NEW, Ours, append, replace_file
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import room_for_files
@@ -142,43 +142,21 @@ def _places_of(error: Exception) -> list[tuple[str, int]]:
 
 
 class AppendedFile:
-    """A file that is opened for each text, so that it holds no descriptor that a test could close or take over.
-
-    A named pipe stays open, because its reader would take a close for the end.
-    """
+    """A file that is opened for each text, so that it holds no descriptor that a test could close or take over."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._pipe: io.FileIO | None = None
+        self._same: tuple[int, int] | None = None
         self._unwritten = b""
 
-    def begin(self) -> None:
-        """Create the file or empty it, or raise `OSError`. Opening a pipe waits until a process reads from it."""
-        file = self.path.open("wb", buffering=0)
-        if self.path.is_fifo():
-            self._pipe = file
-        else:
-            file.close()
+    def begin(self, text: str = "", ours: Ours = NEW) -> None:
+        """Replace the file by one with this text, or raise `FileError`; see `regular_file.replace_file`."""
+        status = replace_file(self.path, text.encode(errors="backslashreplace"), ours)
+        self._same = status.st_dev, status.st_ino
 
     def write(self, text: str) -> None:
         """Append a text. If that raises `OSError`, the next call begins with what is not written yet."""
-        # File names on a page may contain bytes that are not UTF-8. The error handler turns each into an escape.
-        self._unwritten += text.encode("utf-8", errors="backslashreplace")
-        if self._pipe is not None:
-            self._write_all(self._pipe)
-            return
-        if not self.path.exists():
-            # A new file would lack what was written before.
-            raise FileNotFoundError(ENOENT, "the file or its folder was removed while the tests ran")
-        with self.path.open("ab", buffering=0) as file:
-            self._write_all(file)
-
-    def close(self) -> None:
-        """Let the reader of a pipe see the end."""
-        if self._pipe is not None:
-            self._pipe.close()
-
-    def _write_all(self, file: io.FileIO) -> None:
-        # A full disk may take a part: only what it has taken is removed.
+        self._unwritten += text.encode(errors="backslashreplace")
         while self._unwritten:
-            self._unwritten = self._unwritten[file.write(self._unwritten) :]
+            # A full disk may take a part: only what it has taken is removed.
+            self._unwritten = self._unwritten[append(self.path, self._unwritten, same_as=self._same) :]

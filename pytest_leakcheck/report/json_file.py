@@ -10,19 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # The functions themselves: a test may replace those of the module.
-from json import dumps, loads
+from json import dumps
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from pytest_leakcheck.model import LeakcheckError
-from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.decoding import DecodeError, decode, encode, parse
 from pytest_leakcheck.model.finding import Cause, Finding
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, Resource
+from pytest_leakcheck.model.regular_file import Ours, open_regular
+from pytest_leakcheck.model.resources import Resource, with_rows_of
 from pytest_leakcheck.model.units import format_count
 
 T = TypeVar("T")
 # The start of a report of any version: older ones have the findings in the same object.
-_START: Final = re.compile(r'\s*\{\s*"schema"\s*:\s*(\d+)\s*,\s*"(?:resources|findings)"')
+REPORT: Final = Ours("a JSON report", re.compile(rb'\s*\{\s*"schema"\s*:\s*(\d{1,9})\s*,\s*"(?:resources|findings)"'))
+_BEGIN_BYTES: Final = 4096
 _LAST: Final = '{"session"'
 _ADVICE: Final = "write a new report: pytest --leakcheck --leakcheck-json=FILE"
 
@@ -114,8 +116,8 @@ def to_line(content: FirstLine | Finding | LastLine) -> str:
 
 def is_report(path: Path) -> bool:
     """Return whether a file begins as a report of some version does; raise `OSError` if it cannot be read."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        return _START.match(file.readline()) is not None
+    with open_regular(path) as file:
+        return REPORT.begin.match(file.read(_BEGIN_BYTES)) is not None
 
 
 def read(path: Path) -> Report:
@@ -125,41 +127,32 @@ def read(path: Path) -> Report:
         OSError: The file cannot be read.
         ReportError: It is not a report, was written by another version, or is damaged.
     """
-    first, *lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    start = _START.match(first)
-    if start is None:
-        raise ReportError(
-            f'not a report: it does not begin with {{"schema": {FirstLine.SCHEMA}, "resources"; {_ADVICE}'
-        )
-    if int(start[1]) != FirstLine.SCHEMA:
-        raise ReportError(f"a report of schema {start[1]}: this version reads schema {FirstLine.SCHEMA}; {_ADVICE}")
-    resources = _decode(FirstLine, first, 1).resources
-    findings: list[Finding] = []
-    # What follows the last line break is empty, or a line that a killed session was writing.
-    for number, line in enumerate(lines[:-1], start=2):
-        if line.startswith(_LAST):
-            return Report(tuple(findings), resources, _decode(LastLine, line, number).session)
-        findings.append(_decode(Finding, line, number))
-        if wrong := check_verdicts(findings[-1], resources):
-            raise ReportError(f"damaged in line {number}: {wrong}; {_ADVICE}")
+    with open_regular(path, "r") as file:
+        first = file.readline()
+        start = REPORT.begin.match(first.encode())
+        if start is None:
+            raise ReportError(
+                f'not a report: it does not begin with {{"schema": {FirstLine.SCHEMA}, "resources"; {_ADVICE}'
+            )
+        if int(start[1]) != FirstLine.SCHEMA:
+            raise ReportError(
+                f"a report of schema {int(start[1])}: this version reads schema {FirstLine.SCHEMA}; {_ADVICE}"
+            )
+        resources = _decode(FirstLine, first, 1).resources
+        findings: list[Finding] = []
+        with with_rows_of(resources):
+            for number, line in enumerate(file, start=2):
+                if not line.endswith("\n"):
+                    # A killed session was writing it.
+                    break
+                if line.startswith(_LAST):
+                    return Report(tuple(findings), resources, _decode(LastLine, line, number).session)
+                findings.append(_decode(Finding, line, number))
     return Report(tuple(findings), resources)
 
 
 def _decode(kind: type[T], line: str, number: int) -> T:
     try:
-        return decode(kind, loads(line))
-    except RecursionError:
-        what = "its values are nested too deeply"
-    except ValueError as error:
-        what = str(error) if isinstance(error, DecodeError) else f"not JSON: {error}"
-    raise ReportError(f"damaged in line {number}: {what}; {_ADVICE}")
-
-
-def check_verdicts(finding: Finding, added: Mapping[str, Resource]) -> str:
-    """Return what is wrong with the verdicts of a finding from elsewhere: they are none, or on an unknown resource."""
-    wrong = "" if finding.verdicts else "verdicts: expected at least one, got none"
-    for at, name in enumerate(verdict.resource for verdict in finding.verdicts):
-        if name not in added and name not in RESOURCES and not name.startswith(GAUGE_PREFIX):
-            valid = f"one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME"
-            wrong = wrong or f"verdicts[{at}].resource: expected {valid}, got {name!r}"
-    return wrong
+        return decode(kind, parse(line))
+    except DecodeError as error:
+        raise ReportError(f"damaged in line {number}: {error}; {_ADVICE}") from None

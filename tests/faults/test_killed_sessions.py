@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from projects import Project
-from pytest_leakcheck.report.json_file import read
+from pytest_leakcheck.report.json_file import FirstLine, read, to_line
 from variants import variants
 
 TESTS = """
@@ -45,7 +45,7 @@ TESTS = """
 )
 def test_what_was_found_before_is_in_the_report(project: Project, dies: str) -> None:
     project.write("test_it.py", TESTS.format(dies=dies))
-    report = project.write("report.json", "earlier")
+    report = project.write("report.json", to_line(FirstLine({})))
     project.run("--leakcheck", f"--leakcheck-json={report}", leakcheck=False)
     partial = read(report)
     assert partial.session is None

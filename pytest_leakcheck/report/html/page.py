@@ -11,6 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from pytest_leakcheck.model.regular_file import PAGE, check_replaceable, replace_file
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.report.glyphs import Row, printable, truncate
 
@@ -200,11 +201,18 @@ def render_svg(charts: Sequence[Chart]) -> str:
 
 
 def write_page(page: Page, folder: Path, name: str) -> Path:
-    """Write the page to ``NAME.html`` in a folder and return its path; raise `OSError` if that cannot be created."""
+    """Write the page to ``NAME.html`` in a folder, and return its path; raise as `check_page`."""
+    html = check_page(folder, name)
+    # File names in the page may contain bytes that are not UTF-8. A backslash escape replaces each of them.
+    replace_file(html, render(page).encode(errors="backslashreplace"), PAGE)
+    return html
+
+
+def check_page(folder: Path, name: str) -> Path:
+    """Create the folder of a page, and return the path of the page; raise `OSError` if it cannot be written."""
     folder.mkdir(parents=True, exist_ok=True)
     html = folder / f"{name}.html"
-    # File names in the page may contain bytes that are not UTF-8. A backslash escape replaces each of them.
-    html.write_text(render(page), encoding="utf-8", errors="backslashreplace")
+    check_replaceable(html, PAGE)
     return html
 
 

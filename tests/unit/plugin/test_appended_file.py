@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from pathlib import Path
 
 import pytest
 
+from pytest_leakcheck.model.regular_file import FileError, Ours
 from pytest_leakcheck.plugin.undisturbed import AppendedFile
 
 # As the operating system's bytes arrive in Python.
 NAME = os.fsdecode(b"caf\xe9")
+EARLIER = Ours("an earlier file", re.compile(b"earlier"))
 
 
 def own_descriptors() -> set[str]:
@@ -18,7 +21,7 @@ def own_descriptors() -> set[str]:
 
 def begun(path: Path) -> AppendedFile:
     file = AppendedFile(path)
-    file.begin()
+    file.begin("", EARLIER)
     return file
 
 
@@ -47,7 +50,7 @@ def test_a_link_stays_and_leads_to_what_was_written(tmp_path: Path) -> None:
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing" / "file"):
-        with pytest.raises(OSError, match=r"Is a directory|No such file"):
+        with pytest.raises(FileError, match=r"a folder, not a regular file|No such file"):
             begun(path)
 
 
@@ -73,3 +76,12 @@ def test_a_file_that_was_removed_is_not_begun_again(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="the file or its folder was removed"):
         file.write("text")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_another_file_in_its_place_is_not_written_to(tmp_path: Path) -> None:
+    file = begun(tmp_path / "file")
+    (tmp_path / "other").write_text("other")
+    (tmp_path / "other").rename(file.path)
+    with pytest.raises(FileNotFoundError, match="the file or its folder was removed"):
+        file.write("text")
+    assert file.path.read_text() == "other"
