@@ -10,17 +10,20 @@ import datetime as dt
 import json
 import math
 import platform
+import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model import InputError, LeakcheckError
 from pytest_leakcheck.model.culprit import creating_line, is_installed, is_of_tests, own_line, short_file
-from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.decoding import DecodeError, decode, encode, parse
 from pytest_leakcheck.model.finding import RED, Finding
+from pytest_leakcheck.model.regular_file import Ours, open_regular
 from pytest_leakcheck.model.resources import find_resource
 
 # Keys that are written even if they are empty, for people to fill in.
@@ -34,6 +37,13 @@ _MAX_TESTS_PER_FILE: Final = 20
 # A rate is rewritten if it has at least halved, or has grown (`known_leaks.has_grown`).
 _FALLEN_RATIO: Final = 0.5
 _SIGNIFICANT_DIGITS: Final = 2
+# Whether it is one, `read` tells: people may write the keys in any order.
+FILE: Final = Ours("a file of known leaks", re.compile(b""))
+# What people add to the file may be nested so deep.
+_MAX_DEPTH: Final = 20
+# What tells entries apart: the id, and how many entries before it have the same one.
+Key: TypeAlias = tuple[str, int]
+_NEW: Final = -1
 
 
 class BaselineError(LeakcheckError, ValueError):
@@ -53,9 +63,11 @@ class KnownLeak:
         expires: The date from which the entry counts no more. Empty: never.
         package: The installed package that creates the resource; empty if it is the project.
         only: Where the entry counts: ``python`` (a version specifier) and ``platform`` (as in ``sys.platform``).
+        rest: What else people or other versions have written, by key.
     """
 
     SPARSE: ClassVar = True
+    REST: ClassVar = "rest"
 
     finding: str
     resource: str
@@ -70,6 +82,12 @@ class KnownLeak:
     expires: str = ""
     package: str = ""
     only: Mapping[str, str] = field(default_factory=dict)
+    rest: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise `InputError` for a value from a file if it is out of range."""
+        if self.rate < 0:
+            raise InputError(f"rate: {self.rate!r} is negative: write 0 or more")
 
     @property
     def names(self) -> frozenset[str]:
@@ -78,28 +96,31 @@ class KnownLeak:
 
     def lists(self, test: str) -> bool:
         """Return whether the entry names a test, by its id or by its file."""
-        return test in self.tests or f"{test.partition('::')[0]}::*" in self.tests
+        return any(name in self.tests for name in _names_of(test))
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The content of the file."""
+    """The content of the file; `rest` is what people or other versions have added, by key."""
 
     SCHEMA: ClassVar[int] = 1
+    REST: ClassVar = "rest"
 
     known: tuple[KnownLeak, ...] = ()
+    rest: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read(path: Path) -> Baseline:
     """Read the file; raise `BaselineError` if it cannot be read, is no baseline, or has an invalid entry."""
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-        baseline = decode(Baseline, data)
+        with open_regular(path) as file:
+            text = file.read()
+        baseline = decode(Baseline, parse(text))
+        _check_depth((baseline.rest, *(leak.rest for leak in baseline.known)))
+    except DecodeError as error:
+        raise BaselineError(f"{path}: {error}. Restore the file, or delete it and write a new one") from None
     except OSError as error:
-        raise BaselineError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        what = str(error) if isinstance(error, DecodeError) else f"not JSON: {error}"
-        raise BaselineError(f"{path}: {what}. Restore the file, or delete it and write a new one") from None
+        raise BaselineError(f"{path}: {error.strerror}" if error.strerror else str(error)) from None
     for at, leak in enumerate(baseline.known):
         _check(leak, f"{path}: known[{at}]")
     return baseline
@@ -108,8 +129,16 @@ def read(path: Path) -> Baseline:
 def to_text(baseline: Baseline) -> str:
     """Return the text of the file."""
     known = [dict.fromkeys(_FOR_PEOPLE, "") | encode(leak) for leak in baseline.known]
-    content = {"schema": Baseline.SCHEMA, "known": known}
+    content = {**baseline.rest, "schema": Baseline.SCHEMA, "known": known}
     return json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _check_depth(values: Iterable[Any]) -> None:
+    for _depth in range(_MAX_DEPTH):
+        parts = [one.values() if isinstance(one, dict) else one for one in values if isinstance(one, (dict, list))]
+        values = [part for some in parts for part in some]
+    if values:
+        raise DecodeError("its values are nested too deeply")
 
 
 def _check(leak: KnownLeak, where: str) -> None:
@@ -147,27 +176,48 @@ class KnownLeaks:
         self.baseline = baseline
         self.updating = updating
         self._today = today
-        self._counting = [leak for leak in baseline.known if counts_here(leak)]
+        # The first of the entries with a name or a test, and its position; that with a site and no owner. By resource.
+        self._named: dict[tuple[str, str], KnownLeak] = {}
+        self._ownerless: dict[tuple[str, str], KnownLeak] = {}
+        self._of_test: dict[tuple[str, str], tuple[int, KnownLeak]] = {}
+        for at, leak in enumerate(one for one in baseline.known if counts_here(one)):
+            for name in leak.names:
+                self._named.setdefault((leak.resource, name), leak)
+                if not leak.owner:
+                    self._ownerless.setdefault((leak.resource, name), leak)
+            for test in leak.tests:
+                self._of_test.setdefault((leak.resource, test), (at, leak))
+        self._tests = frozenset(test for leak in baseline.known for test in leak.tests)
+
+    def lists(self, test: str) -> bool:
+        """Return whether an entry names a test, by its id or by its file."""
+        return not self._tests.isdisjoint(_names_of(test))
 
     def match(self, finding: Finding) -> Match:
         """Find the entry of the cause of a finding's worst verdict."""
         # These are compared, in this order: the finding id; the owner, or the site if either has no owner; and the
         # test, if the finding has no owner, and at most a line of the test. A run on a busy machine may find that
         # little.
-        same = [leak for leak in self._counting if leak.resource == finding.verdict.resource]
+        resource = finding.verdict.resource
         owner, site, line = owner_of(finding), site_of(finding), creating_line(finding.culprit)
         of_test = not owner and (line is None or is_of_tests(line.file))
+        listed = (self._of_test.get((resource, name)) for name in _names_of(finding.test)) if of_test else ()
         found = (
-            [leak for leak in same if finding.fingerprint in leak.names]
-            or [leak for leak in same if owner and owner in leak.names]
-            or [leak for leak in same if site and site in leak.names and not (owner and leak.owner)]
-            or [leak for leak in same if of_test and leak.lists(finding.test)]
+            self._named.get((resource, finding.fingerprint))
+            or self._named.get((resource, owner))
+            or (self._ownerless if owner else self._named).get((resource, site))
+            or min(filter(None, listed), key=itemgetter(0), default=(0, None))[1]
         )
-        if not found:
+        if found is None:
             return Match("new")
-        if found[0].expires and found[0].expires <= self._today:
-            return Match("expired", found[0])
-        return Match("grown" if has_grown(finding.verdict.slope, found[0]) else "known", found[0])
+        if found.expires and found.expires <= self._today:
+            return Match("expired", found)
+        return Match("grown" if has_grown(finding.verdict.slope, found) else "known", found)
+
+
+def _names_of(test: str) -> tuple[str, str]:
+    """Return how an entry may name a test: by its id, or by its file."""
+    return test, f"{test.partition('::')[0]}::*"
 
 
 def has_grown(rate: float, leak: KnownLeak) -> bool:
@@ -209,9 +259,9 @@ class Observed:
     floors: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
     whole: bool = False
 
-    def add_floors(self, finding: Finding, baseline: Baseline) -> None:
+    def add_floors(self, finding: Finding, known: KnownLeaks) -> None:
         """Take the floors of a test, if an entry lists it. A test that judges several loops is ok if all of them are."""
-        if not any(leak.lists(finding.test) for leak in baseline.known):
+        if not known.lists(finding.test):
             return
         floors = {one.resource: one.floor for one in finding.verdicts if one.outcome == "ok"}
         earlier = self.floors.get(finding.test, floors)
@@ -238,26 +288,40 @@ def find_fixed(baseline: Baseline, observed: Observed) -> tuple[KnownLeak, ...]:
 def update(baseline: Baseline, observed: Observed, today: str) -> Update:
     """Add what is new, dated ``YYYY-MM-DD``, adjust rates and tests, drop what is fixed; what people wrote stays."""
     known = KnownLeaks(baseline, today)
-    written = {leak.finding: leak for leak in baseline.known}
-    found: dict[str, KnownLeak] = {}
-    rates: dict[str, float] = {}
+    written = _by_key(baseline.known)
+    keys = {id(leak): key for key, leak in written.items()}
+    found: dict[Key, KnownLeak] = {}
+    tests: dict[Key, dict[str, None]] = {}
+    rates: dict[Key, float] = {}
+    # The first entry of each owner.
+    owners: dict[tuple[str, str], Key] = {}
     # The order in which xdist workers report must not matter. A finding without a line of its own comes last, and joins
     # the entry of its owner.
     for finding in sorted(observed.leaks, key=lambda one: (own_line(one.culprit) is None, one.test, one.fingerprint)):
-        leak = known.match(finding).leak or _entry_of_owner(finding, found)
-        name = leak.finding if leak is not None else finding.fingerprint
-        entry = found.get(name) or leak or _entry_for(finding, today)
-        tests = entry.tests if entry.lists(finding.test) else (*entry.tests, finding.test)
-        owner, site = entry.owner or owner_of(finding), entry.site or site_of(finding)
-        found[name] = replace(entry, owner=owner, site=site, tests=tests)
-        rates[name] = max(rates.get(name, 0.0), finding.verdict.slope)
-    fixed = {leak.finding for leak in find_fixed(baseline, observed)} - found.keys()
-    found = {name: replace(leak, rate=_rate_of(leak, rates[name])) for name, leak in found.items()}
-    entries = {name: leak for name, leak in written.items() if name not in fixed} | found
-    entries = {name: replace(leak, tests=_fold(leak.tests)) for name, leak in entries.items()}
+        leak, owner = known.match(finding).leak, owner_of(finding)
+        if leak is not None:
+            key = keys[id(leak)]
+        elif owner and own_line(finding.culprit) is None:
+            key = owners.get((finding.verdict.resource, owner), (finding.fingerprint, _NEW))
+        else:
+            key = finding.fingerprint, _NEW
+        entry = found.get(key) or leak or _entry_for(finding, today)
+        listed = tests.setdefault(key, dict.fromkeys(entry.tests))
+        if listed.keys().isdisjoint(_names_of(finding.test)):
+            listed[finding.test] = None
+        found[key] = entry = replace(entry, owner=entry.owner or owner, site=entry.site or site_of(finding))
+        of_owner = entry.resource, entry.owner
+        owners[of_owner] = min(owners.get(of_owner, key), key)
+        rates[key] = max(rates.get(key, 0.0), finding.verdict.slope)
+    fixed = {keys[id(leak)] for leak in find_fixed(baseline, observed)} - found.keys()
+    for key, leak in found.items():
+        found[key] = replace(leak, rate=_rate_of(leak, rates[key]), tests=tuple(tests[key]))
+    entries = {key: leak for key, leak in written.items() if key not in fixed} | found
+    entries = {key: replace(leak, tests=_fold(leak.tests)) for key, leak in entries.items()}
     added = len(entries.keys() - written.keys())
-    changed = sum(name in written and leak != written[name] for name, leak in entries.items())
-    return Update(_sorted(entries.values()), added, changed, len(fixed), len(entries) - added - changed)
+    changed = sum(key in written and leak != written[key] for key, leak in entries.items())
+    unchanged = len(entries) - added - changed
+    return Update(replace(baseline, known=_sorted(entries.values())), added, changed, len(fixed), unchanged)
 
 
 def baseline_of(findings: Iterable[Finding]) -> Baseline:
@@ -275,32 +339,37 @@ def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
         return file in files if inside == "*" else test in existing
 
     kept = (replace(leak, tests=tuple(filter(exists, leak.tests))) for leak in baseline.known)
-    return Baseline(tuple(leak for leak in kept if leak.tests))
+    return replace(baseline, known=tuple(leak for leak in kept if leak.tests))
 
 
 def merge(baselines: Iterable[Baseline]) -> Baseline:
     """Join several files, such as those of a matrix of Python versions; the first has the last word."""
-    merged: dict[str, KnownLeak] = {}
+    merged: dict[tuple[str, ...], KnownLeak] = {}
+    rest: dict[str, Any] = {}
     for baseline in baselines:
+        rest = {**baseline.rest, **rest}
         for leak in baseline.known:
-            first = merged.setdefault(leak.finding, leak)
+            # Entries for different versions of Python or platforms stay apart.
+            first = merged.setdefault(key := (leak.finding, *map(str, sorted(leak.only.items()))), leak)
             texts = {name: getattr(first, name) or getattr(leak, name) for name in ("owner", "site", "reason", "link")}
             tests = _fold((*first.tests, *leak.tests))
-            rate, seen = max(first.rate, leak.rate), min(first.seen, leak.seen)
-            merged[leak.finding] = replace(first, tests=tests, rate=rate, seen=seen, **texts)
-    return _sorted(merged.values())
+            rate, seen, others = max(first.rate, leak.rate), min(first.seen, leak.seen), {**leak.rest, **first.rest}
+            merged[key] = replace(first, tests=tests, rate=rate, seen=seen, rest=others, **texts)
+    return Baseline(_sorted(merged.values()), rest)
 
 
-def _sorted(leaks: Iterable[KnownLeak]) -> Baseline:
-    return Baseline(tuple(sorted(leaks, key=lambda one: one.finding)))
+def _sorted(leaks: Iterable[KnownLeak]) -> tuple[KnownLeak, ...]:
+    return tuple(sorted(leaks, key=lambda one: one.finding))
 
 
-def _entry_of_owner(finding: Finding, found: Mapping[str, KnownLeak]) -> KnownLeak | None:
-    owner = owner_of(finding)
-    if not owner or own_line(finding.culprit) is not None:
-        return None
-    same = (leak for leak in found.values() if leak.resource == finding.verdict.resource and leak.owner == owner)
-    return min(same, key=lambda one: one.finding, default=None)
+def _by_key(leaks: Iterable[KnownLeak]) -> dict[Key, KnownLeak]:
+    """Tell entries apart by their id, and those with one id by their order, so that none replaces another."""
+    before: Counter[str] = Counter()
+    found = {}
+    for leak in leaks:
+        found[leak.finding, before[leak.finding]] = leak
+        before[leak.finding] += 1
+    return found
 
 
 def _is_gone(leak: KnownLeak, observed: Observed) -> bool:

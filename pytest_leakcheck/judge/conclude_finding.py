@@ -273,7 +273,9 @@ def _account_for_known(finding: Finding, policy: Policy) -> Finding:
     may_be_known = worst.outcome in ("leak", "unclosed") and not worst.explicit
     # The colour of a finding is that of its first verdict: a second red one, such as an explicit budget whose resource
     # cannot be read, would be hidden.
-    if worst.colour != "red" or not may_be_known or any(one.colour == "red" for one in others):
+    # An update lists each leak, also one that fails no test under ``fail_on``.
+    updating = policy.known is not None and policy.known.updating and not finding.third_party
+    if not (worst.colour == "red" or updating) or not may_be_known or any(one.colour == "red" for one in others):
         return finding
     yellow = (replace(worst, colour="yellow"), *others)
     if policy.library is not None:

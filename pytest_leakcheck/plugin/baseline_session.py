@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pytest_leakcheck.baseline.known_leaks import Baseline, BaselineError, Known
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.regular_file import FileError, check_replaceable, locked
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.collection import selected_by
 from pytest_leakcheck.plugin.other_plugins import is_worker
@@ -47,7 +49,7 @@ class BaselineSession:
                 return None
             source = f"--leakcheck-baseline={self._settings.baseline} ({self._settings.sources.get('baseline', '')})"
             raise pytest.UsageError(f"{source}: the file does not exist: write it with --leakcheck-update-baseline")
-        baseline = self._read_file() if exists else Baseline()
+        baseline = self._read_file() if exists and (_has_content(self._path) or not self._writes) else Baseline()
         return KnownLeaks(baseline, _today(), updating=self._writes)
 
     def _read_file(self) -> Baseline:
@@ -58,8 +60,8 @@ class BaselineSession:
                 return known_leaks.read(self._path)
             report = json_file.read(self._path)
         except (OSError, BaselineError, json_file.ReportError) as error:
-            where = "" if isinstance(error, BaselineError) else f"{self._path}: "
-            raise pytest.UsageError(f"{where}{error}") from None
+            where = "" if isinstance(error, BaselineError | FileError) else f"{self._path}: "
+            raise pytest.UsageError(f"{where}{(isinstance(error, OSError) and error.strerror) or error}") from None
         self._notice = report.notice
         return known_leaks.baseline_of(report.findings)
 
@@ -76,8 +78,12 @@ class BaselineSession:
             wrong = f": {self._path} is a JSON report: name a file of known leaks, or none"
         elif self._settings.prune_baseline and (why := selected_by(self._config)):
             wrong = f" needs the whole suite, but {why} selects a part of it: leave it out"
-        elif not os.access(self._path if self._path.exists() else self._path.parent, os.W_OK):
-            wrong = f": {self._path} cannot be written; name a file in a writable folder"
+        else:
+            try:
+                # What it contains has been read.
+                check_replaceable(self._path, known_leaks.FILE)
+            except FileError as error:
+                wrong = f": {error}"
         if wrong:
             flag = "prune" if self._settings.prune_baseline else "update"
             raise pytest.UsageError(f"--leakcheck-{flag}-baseline{wrong}")
@@ -87,10 +93,10 @@ class BaselineSession:
             return
         if finding.known:
             self._observed.leaks.append(finding)
-        self._observed.add_floors(finding, self._known.baseline)
+        self._observed.add_floors(finding, self._known)
 
     def finish(self, session: pytest.Session) -> None:
-        """Compare the file with the findings, and write it if wanted; raise `OSError` if that is impossible."""
+        """Compare the file with the findings, and write it if wanted; raise `LeakcheckError` if that is impossible."""
         if self._known is None or not self._is_controller:
             return
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -99,20 +105,22 @@ class BaselineSession:
         if not ended:
             # Tests that did not run cannot show that a leak is gone.
             self._observed.floors.clear()
-        baseline = self._known.baseline
         if self._writes:
-            change = known_leaks.update(baseline, self._observed, _today())
-            written = change.baseline
-            if self._settings.prune_baseline and self._observed.whole:
-                written = known_leaks.prune(written, self._existing)
-            self._path.write_text(known_leaks.to_text(written), encoding="utf-8", errors="backslashreplace")
+            with locked(self._path) as file:
+                # Again: another session, or a person, may have changed it meanwhile.
+                baseline = known_leaks.read(self._path) if _has_content(self._path) else Baseline()
+                change = known_leaks.update(baseline, self._observed, _today())
+                written = change.baseline
+                if self._settings.prune_baseline and self._observed.whole:
+                    written = known_leaks.prune(written, self._existing)
+                file.replace(known_leaks.to_text(written).encode(errors="backslashreplace"))
             pruned = len(change.baseline.known) - len(written.known)
             counts = {"added": change.added, "changed": change.changed, "fixed": change.fixed, "pruned": pruned}
             counts["unchanged"] = change.unchanged - pruned
             done = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no leaks"
             self._lines.append(("green", f"leakcheck: wrote {self._path}: {done}"))
             return
-        for leak in known_leaks.find_fixed(baseline, self._observed):
+        for leak in known_leaks.find_fixed(self._known.baseline, self._observed):
             advice = f": remove {short_id(leak.finding)} from {self._path.name}, or --leakcheck-update-baseline"
             name = leak.owner or leak.site or leak.tests[0]
             self._lines.append(("dim", f"fixed: {name}{'' if self._is_report else advice}"))
@@ -124,6 +132,15 @@ class BaselineSession:
         if self._notice:
             yield "yellow", f"leakcheck: {self._path}: {self._notice}"
         yield from self._lines
+
+
+def _has_content(path: Path) -> bool:
+    """Return whether there is something to read. An empty file may be written to."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(status.st_mode) or status.st_size > 0
 
 
 def _today() -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from _pytest._code.code import ReprFileLocation, TerminalRepr
 
-from pytest_leakcheck.model import describe_error
+from pytest_leakcheck.model import LeakcheckError, describe_error
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.model.resources import find_resource
@@ -243,8 +243,8 @@ class SessionReport:
         try:
             with undisturbed_writing():
                 self._baseline.finish(session)
-        except OSError as error:
-            self._lost.append(f"could not write the file of known leaks: {error.strerror or error}")
+        except (LeakcheckError, OSError) as error:
+            self._lost.append(f"could not write the file of known leaks: {error}")
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         if self._files is not None:
             self._lost += self._files.finish(self._describe)

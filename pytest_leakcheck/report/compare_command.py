@@ -82,10 +82,10 @@ def _compare(earlier: Sequence[Finding], later: Sequence[Finding]) -> Iterator[t
         else:
             again[match.leak.finding] = ("grown" if match.state == "grown" else "same", cause, match.leak.rate)
     for finding in later:
-        observed.add_floors(finding, before)
-    gone = find_fixed(before, observed)
+        observed.add_floors(finding, leaks)
+    gone = {leak.finding for leak in find_fixed(before, observed)}
     for leak in before.known:
-        yield again.get(leak.finding, ("fixed" if leak in gone else "not measured", leak, leak.rate))
+        yield again.get(leak.finding, ("fixed" if leak.finding in gone else "not measured", leak, leak.rate))
 
 
 def _line(change: str, cause: KnownLeak, was: float) -> str:
