@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.model import INTERRUPTED, WRONG_USE
+from pytest_leakcheck.model import CANNOT, INTERRUPTED, WRONG_USE, LeakcheckError, describe_error
+from pytest_leakcheck.model.regular_file import FileError
 
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.page import Page
 
-# The first line of a ledger contains this key, that of a report does not.
-_LEDGER_KEY: Final = '"watch":'
+# 128 + 13, the number of SIGPIPE: the status that a shell reports for a program that writes to a closed pipe.
+_CLOSED_PIPE: Final = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; without arguments, those of `sys.argv` are used."""
     try:
-        return _run_subcommand(sys.argv[1:] if arguments is None else arguments)
+        status = _run_subcommand(sys.argv[1:] if arguments is None else arguments)
+        # Here, and not as the interpreter ends, where an error could only be ignored.
+        print(end="", flush=True)
     except KeyboardInterrupt:
         # A subcommand that has more to do on Ctrl-C catches the exception itself.
         print("pytest-leakcheck: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return _CLOSED_PIPE
+    except LeakcheckError as error:
+        print(f"pytest-leakcheck: {error}", file=sys.stderr)
+        return WRONG_USE
+    except OSError as error:
+        _discard_output()
+        named = f"{error.filename}: " if error.filename else ""
+        print(f"pytest-leakcheck: {named}{error.strerror or error}", file=sys.stderr)
+        return CANNOT
+    return status
+
+
+def _discard_output() -> None:
+    """Lead stdout nowhere, if it cannot be written, so that the interpreter does not fail to write the rest."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _run_subcommand(arguments: Sequence[str]) -> int:
@@ -91,12 +116,16 @@ def _write_report(given: argparse.Namespace) -> int:
         from pytest_leakcheck.report.html.page import write_page
 
         html = write_page(page, given.out or given.file.parent, given.file.stem)
-    except (OSError, ValueError, OverflowError, RecursionError) as error:
-        what = (isinstance(error, OSError) and error.strerror) or str(error)
-        if isinstance(error, OverflowError):
-            what = "damaged: a number in it is too large"
-        elif isinstance(error, RecursionError):
-            what = "damaged: its values are nested too deeply"
+    except LeakcheckError as error:
+        # A `FileError` begins with the name of the file.
+        named = "" if isinstance(error, FileError) else f"{given.file}: "
+        print(f"pytest-leakcheck report: {named}{error}", file=sys.stderr)
+        return WRONG_USE
+    except OSError as error:
+        print(f"pytest-leakcheck report: {given.file}: {error.strerror or error}", file=sys.stderr)
+        return WRONG_USE
+    except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
+        what = f"damaged: what it contains does not fit together ({describe_error(error)})"
         print(f"pytest-leakcheck report: {given.file}: {what}", file=sys.stderr)
         return WRONG_USE
     print(html)
@@ -106,9 +135,10 @@ def _write_report(given: argparse.Namespace) -> int:
 
 
 def _read_page(path: Path, *, source: bool) -> Page:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        first = file.readline()
-    if _LEDGER_KEY in first:
+    from pytest_leakcheck.report.json_file import is_report
+    from pytest_leakcheck.watch.history import is_ledger
+
+    if not is_report(path) and is_ledger(path):
         from pytest_leakcheck.watch.status_text import page_of_ledger
 
         return page_of_ledger(path)

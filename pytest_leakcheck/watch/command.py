@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from pytest_leakcheck.probes.foreign_files import private
 from pytest_leakcheck.probes.own_folder import temporary_folder
 from pytest_leakcheck.runner.processes.supervisor import Board, BoardView, end_tree
 from pytest_leakcheck.watch.follower import Following
-from pytest_leakcheck.watch.history import History
+from pytest_leakcheck.watch.history import History, open_ledger
 from pytest_leakcheck.watch.status_text import lines
 from pytest_leakcheck.watch.training import STEPS_VARIABLE
 
@@ -37,7 +38,7 @@ def add_parser(commands: Any) -> None:
         description="Watches a process and its descendants until it ends, or until Ctrl-C. Shows the state while it "
         "runs, and appends it to a file that `pytest-leakcheck report FILE` turns into a page.",
     )
-    parser.add_argument("pid", nargs="?", type=int, metavar="PID", help="the root process")
+    parser.add_argument("pid", nargs="?", type=_process_id, metavar="PID", help="the root process")
     for option, seconds, what in (("--interval", 1.0, "samples"), ("--refresh", 10.0, "redraws of the table")):
         text = f"seconds between {what} (default: {seconds:g})"
         parser.add_argument(option, type=_positive_seconds, default=seconds, metavar="S", help=text)
@@ -71,6 +72,9 @@ def _watch_command(given: argparse.Namespace) -> int:
     folder = given.ledger.parent if given.ledger else Path()
     if not os.access(folder, os.W_OK):
         raise OSError(f"--ledger={given.ledger}: no file can be created in {folder.resolve()}: name another folder")
+    if given.ledger:
+        # Before the command starts.
+        open_ledger(given.ledger).close()
     with temporary_folder() as own, open(own / "steps", "xb", opener=private) as steps:
         steps.write(bytes(Board.SIZE))
         steps.flush()
@@ -165,6 +169,12 @@ def _open_screen(refresh: float) -> Iterator[Screen]:
 def _print_end(following: Following, out: TextIO) -> None:
     page = f"  {following.history.ended}; for an HTML page: pytest-leakcheck report {following.path}"
     print(*lines(following.history), page, sep="\n", file=out, flush=True)
+
+
+def _process_id(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"{text}: must be the number of a process, such as 4711")
+    return int(text)
 
 
 def _positive_seconds(text: str) -> float:

@@ -201,7 +201,7 @@ class Following:
         """
         self.tree = Tree(root)
         self.path = path or Path(f"watch-{root}.jsonl")
-        self._ledger: Ledger | None = Ledger(self.path)
+        self._ledger: Ledger | None = Ledger(self.path, follow=path is not None)
         self._newcomers, self._devices = Newcomers(), Devices()
         self._device_memory: dict[str, tuple[int, int]] = {}
         self._search_due = float("-inf")

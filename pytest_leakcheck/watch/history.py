@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import re
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import IO, ClassVar, Final
 
-from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.decoding import DecodeError, decode, encode, parse
+from pytest_leakcheck.model.regular_file import FileError, Ours, open_regular, write_all
 from pytest_leakcheck.model.resources import RESIDENT, RESOURCES
-from pytest_leakcheck.probes.foreign_files import AS_IT_IS
 
 # Version of the format; `read_ledger` rejects others.
 SCHEMA: Final = 1
+# A file of one month of a thousand processes is about as large.
+_MOST_BYTES: Final = 4 << 30
+_MOST_LINE: Final = 4 << 20
+LEDGER: Final = Ours("a watch ledger", re.compile(rb'\s*\{[^\n]*"watch":'))
 # A process whose memory changes by fewer bytes is not written again, because memory changes in every row.
 _MIN_RSS_CHANGE_BYTES: Final = 1 << 20
 _RSS: Final = f"{RESIDENT} of "
@@ -61,15 +65,10 @@ class Row:
 
 
 class Ledger:
-    """A file that rows are appended to; OSError if it cannot be created or written."""
+    """A file that rows are appended to; OSError if it cannot be opened (`open_ledger`) or written."""
 
-    def __init__(self, path: Path) -> None:
-        # Another user may have put it there, since the default name can be foretold.
-        if path.is_symlink() or path.is_fifo():
-            raise OSError(f"{path} is a link or a pipe: the ledger is a file; remove it, or name another with --ledger")
-        self._file = os.fdopen(
-            os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | AS_IT_IS, 0o666), "ab", buffering=0
-        )
+    def __init__(self, path: Path, *, follow: bool = True) -> None:
+        self._file = open_ledger(path, follow=follow)
         self._written: dict[str, int] = {}
         if self._file.tell():
             # A watch that was killed may have left half a line; end it, to keep the next one apart.
@@ -87,10 +86,26 @@ class Ledger:
             ended = dict.fromkeys(self._written.keys() - row.values.keys(), _ENDED)
             self._written = {name: self._written.get(name, 0) for name in row.values} | changed
             row = replace(row, values=changed | ended)
-        self._file.write(json.dumps(encode(row), separators=(",", ":")).encode() + b"\n")
+        write_all(self._file, json.dumps(encode(row), separators=(",", ":")).encode() + b"\n")
 
     def close(self) -> None:
         self._file.close()
+
+
+def open_ledger(path: Path, *, follow: bool = True) -> IO[bytes]:
+    """Open a new ledger, or one to append to, unbuffered; OSError if it cannot be written, or is another file.
+
+    With `follow`, the path may be a link. Others may know the default name, and link it to a file of this user's.
+    """
+    if path.exists() and path.stat().st_size and not is_ledger(path):
+        raise FileError(path, f"it exists, and is not {LEDGER.what}", "name another file, or remove this one")
+    return open_regular(path, "ab", follow=follow)
+
+
+def is_ledger(path: Path) -> bool:
+    """Return whether a file begins as a ledger of some version does; raise `OSError` if it cannot be read."""
+    with open_regular(path, most=_MOST_BYTES) as file:
+        return LEDGER.begin.match(file.read(_MOST_LINE)) is not None
 
 
 def read_ledger(path: Path) -> Iterator[Row]:
@@ -99,12 +114,12 @@ def read_ledger(path: Path) -> Iterator[Row]:
     Raise `DecodeError` if the first line is not the start of a watch.
     """
     values: dict[str, int] = {}
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
+    with open_regular(path, most=_MOST_BYTES) as file:
+        for number, line in enumerate(iter(lambda: file.readline(_MOST_LINE), b""), start=1):
             if number > 1 and line == b"\n":
                 continue
             try:
-                row = decode(Row, json.loads(line))
+                row = decode(Row, parse(line))
                 if row.watch not in ({SCHEMA} if number == 1 else {0, SCHEMA}):
                     raise DecodeError(f"watch {row.watch} is not {SCHEMA}: written by another version")
                 if unknown := [name for name in row.values if resource_name(name) not in RESOURCES]:

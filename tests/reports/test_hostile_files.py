@@ -12,7 +12,7 @@ BEGAN = '{"at": 1.0, "watch": 1, "root": 1, "command": "x", "interval": 1.0}\n'
 DEEP = "[" * 100_000 + "]" * 100_000
 BIG = "9" * 400
 SAMPLES = "".join(f'{{"at": {at}.0, "values": {{"TOTAL": 3}}}}\n' for at in range(2, 20))
-TOO_DEEP, TOO_LARGE = "damaged: its values are nested too deeply", "damaged: a number in it is too large"
+NOT_FINITE = "expected a finite number of 64 bits, got "
 
 
 @pytest.mark.parametrize(
@@ -23,19 +23,36 @@ TOO_DEEP, TOO_LARGE = "damaged: its values are nested too deeply", "damaged: a n
             "damaged in line 1: its values are nested too deeply; write a new report: pytest --leakcheck "
             "--leakcheck-json=FILE",
         ),
-        (f'{BEGAN}{{"at": 2.0, "values": {DEEP}}}\n', TOO_DEEP),
-        (f'{BEGAN}{{"at": 2.0, "values": {{"fd": {BIG}}}}}\n', TOO_LARGE),
-        (f'{BEGAN}{{"at": {BIG}, "values": {{"fd": 3}}}}\n', TOO_LARGE),
-        (f'{BEGAN}{{"at": 2.0, "step": {BIG}, "values": {{"fd": 3}}}}\n', TOO_LARGE),
-        (BEGAN.replace("1.0", "1e999") + SAMPLES.replace("TOTAL", "fd"), TOO_LARGE),
+        (
+            BEGAN.replace("1.0", "1e999") + SAMPLES.replace("TOTAL", "fd"),
+            f"not a watch ledger: at: {NOT_FINITE}inf",
+        ),
     ],
-    ids=["deep", "deep line", "total", "time", "step", "infinite"],
+    ids=["deep", "infinite"],
 )
 def test_it_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str) -> None:
     path = tmp_path / "file"
     path.write_text(text)
     assert main(["report", "--no-open", str(path)]) == 2
     assert capsys.readouterr().err == f"pytest-leakcheck report: {path}: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f'{{"at": 2.0, "values": {DEEP}}}', "its values are nested too deeply"),
+        (f'{{"at": 2.0, "values": {{"fd": {BIG}}}}}', f"values.fd: {NOT_FINITE}9999"),
+        (f'{{"at": {BIG}, "values": {{"fd": 3}}}}', f"at: {NOT_FINITE}9999"),
+        (f'{{"at": 2.0, "step": {BIG}, "values": {{"fd": 3}}}}', f"step: {NOT_FINITE}9999"),
+        (f'{{"at": 2.0, "values": {{"fd": {BIG * 20}}}}}', "not JSON: Exceeds the limit"),
+    ],
+    ids=["deep", "total", "time", "step", "digits"],
+)
+def test_a_line_of_a_ledger_costs_itself(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "file"
+    path.write_text(f"{BEGAN}{line}\n")
+    assert main(["report", "--no-open", str(path)]) == 0
+    assert f"line 2 cannot be read: {said}" in path.with_suffix(".html").read_text()
 
 
 def test_a_ledger_with_known_totals_is_a_page(tmp_path: Path) -> None:

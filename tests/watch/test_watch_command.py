@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -124,12 +125,20 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_neither_the_watch_nor_the_training(training: Path, tmp_path: Path) -> None:
-    options = ("--interval", "0.02", "--ledger", "/dev/full")
-    status, _out, err = run(tmp_path, "watch", *options, "--", sys.executable, training, "fixed", "50", "5")
-    assert status == 5
-    # It went on with the steps of the training after the first line could not be written.
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+
+    options = ("--interval", "0.02", "--ledger", "a.jsonl")
+    command = (sys.executable, training, "fixed", "50", "5")
+    process = start(tmp_path, "watch", *options, "--", *command, preexec_fn=limit_files)
+    _out, err = process.communicate(timeout=600)
+    assert process.returncode == 5
+    # It went on with the steps of the training after a line could not be written.
     assert max(int(step) for step in re.findall(r"step (\d+)", err)) > 1, err
-    assert "note    the ledger ends here, it can no longer be written: No space left on device" in err
+    assert "note    the ledger ends here, it can no longer be written: File too large" in err
+    # The line that was cut costs only itself.
+    (history,) = read_histories(tmp_path / "a.jsonl")
+    assert history.samples > 0
 
 
 def test_ctrl_c_prints_the_last_state_and_leaves_the_process_alone(tmp_path: Path) -> None:
@@ -220,12 +229,26 @@ def test_a_terminal_has_a_table(tmp_path: Path) -> None:
         (["watch", "1", "--", "true"], 2, "either a PID or -- and a COMMAND"),
         (["watch", "1", "--interval", "0"], 2, "a number of seconds above 0"),
         (["watch", "999999999"], 3, "there is no process 999999999"),
+        (["watch", "-1"], 2, "-1: must be the number of a process, such as 4711"),
         (["watch", "1", "--ledger", "/no/such/folder/x"], 3, "No such file or directory"),
+        (["watch", "1", "--ledger", "/dev/full"], 3, "/dev/full: a device, not a regular file; name a regular file"),
+        (["watch", "--ledger", __file__, "--", "touch", "started"], 3, "it exists, and is not a watch ledger"),
     ],
 )
 def test_wrong_use(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
     done, _out, err = run(tmp_path, *arguments)
     assert (done, said in err, "Traceback" in err) == (status, True, False), err
+    # No command has started.
+    assert not (tmp_path / "started").exists()
+
+
+def test_the_default_ledger_is_no_link(tmp_path: Path) -> None:
+    """Others may know its name, and link it to a file of this user's."""
+    with sleeper() as pid:
+        (tmp_path / f"watch-{pid}.jsonl").symlink_to(tmp_path / "planted")
+        status, _out, err = run(tmp_path, "watch", str(pid))
+    assert (status, "a link, not a regular file" in err) == (3, True)
+    assert not (tmp_path / "planted").exists()
 
 
 def test_a_forked_worker_writes_nothing(tmp_path: Path) -> None:
