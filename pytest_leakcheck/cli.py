@@ -7,6 +7,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,12 @@ _CLOSED_PIPE: Final = 141
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status; without arguments, those of `sys.argv` are used."""
+    if sys.stdout is None:
+        # It was closed before this process started.
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A file may contain what is no text.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = _run_subcommand(sys.argv[1:] if arguments is None else arguments)
         # Here, and not as the interpreter ends, where an error could only be ignored.
