@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
+from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, to_text
 from pytest_leakcheck.cli import main
 
 
@@ -43,3 +47,54 @@ def test_wrong_use_is_one_line(arguments: list[str], problem: str, capsys: pytes
 def test_a_file_that_does_not_exist_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "nope.json"]) == 2
     assert capsys.readouterr().err == "pytest-leakcheck report: nope.json: No such file or directory\n"
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> str:
+    """A file of more than a pipe takes."""
+    path = tmp_path / "known.json"
+    leaks = (KnownLeak(f"{number:06}", "fd", "leak", 1.0, "x" * 100, "", ("t.py::a",), "") for number in range(1000))
+    path.write_text(to_text(Baseline(tuple(leaks))))
+    return str(path)
+
+
+def closed_pipe() -> int:
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize(
+    ("out", "status", "told"),
+    [
+        (closed_pipe, 141, ""),
+        (lambda: os.open("/dev/full", os.O_WRONLY), 3, "pytest-leakcheck: No space left on device\n"),
+    ],
+    ids=["closed pipe", "full disk"],
+)
+@pytest.mark.parametrize("arguments", [["baseline", "list"], ["--version"]])
+def test_output_that_cannot_be_written_is_a_status(
+    known: str, arguments: list[str], out: Callable[[], int], status: int, told: str
+) -> None:
+    command = [sys.executable, "-m", "pytest_leakcheck", *arguments, *([known] if len(arguments) > 1 else [])]
+    stdout = out()
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(stdout)
+    assert (done.returncode, done.stderr) == (status, told)
+
+
+def test_a_closed_output_is_none(known: str) -> None:
+    script = 'exec "$0" -m pytest_leakcheck baseline list "$1" >&-'
+    done = subprocess.run(["sh", "-c", script, sys.executable, known], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", [["report", "--no-open"], ["compare", "/dev/null"], ["baseline", "list"]])
+@pytest.mark.parametrize("kind", ["/dev/zero", "pipe", "."])
+def test_what_is_no_regular_file_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], kind: str
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    path = tmp_path / kind
+    assert main([*command, str(path)]) == 2
+    assert f"{path}: a " in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from operator import itemgetter
@@ -217,13 +218,16 @@ def check_page(folder: Path, name: str) -> Path:
 
 
 def _render(template: str, **values: Any) -> str:
+    return str(_environment().get_template(template).render(values))
+
+
+@cache
+def _environment() -> Any:
+    """Return what compiles templates, which takes most of the time of a page."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("pytest_leakcheck.report.html", "")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader
-    )
-    return environment.get_template(template).render(values)
+    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader)
 
 
 def _kind_of_line(line: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_leakcheck.baseline import known_leaks
 from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, KnownLeaks, Observed, read, to_text, update
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, creating_line, is_of_tests
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.regular_file import locked
@@ -123,8 +123,8 @@ def match_one_by_one(known: KnownLeaks, finding: Finding) -> KnownLeak | None:
     """What the index stands for: the first entry by id, owner, site, and test, in this order."""
     same = [one for one in known.baseline.known if one.resource == finding.verdict.resource]
     owner, site = known_leaks.owner_of(finding), known_leaks.site_of(finding)
-    line = known_leaks.creating_line(finding.culprit)
-    of_test = not owner and (line is None or known_leaks.is_of_tests(line.file))
+    line = creating_line(finding.culprit)
+    of_test = not owner and (line is None or is_of_tests(line.file))
     found = (
         [one for one in same if finding.fingerprint in one.names]
         or [one for one in same if owner and owner in one.names]

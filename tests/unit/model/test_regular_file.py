@@ -36,11 +36,12 @@ def in_child(do: Callable[[], object]) -> int:
     """Run this in a forked process; return 0 if it ends, 1 if it raises, and else how it was ended."""
     pid = os.fork()
     if pid == 0:
+        status = 1
         try:
             do()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
+            status = 0
+        finally:
+            os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
