@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -105,21 +106,17 @@ def mutate(data: Any, chance: random.Random) -> None:
     parent, key = chance.choice(places)
     how = chance.random()
     if how < 0.6:
-        parent[key] = chance.choice(VALUES)
+        parent[key] = deepcopy(chance.choice(VALUES))
     elif how < 0.75:
         del parent[key]
     elif how < 0.9 and isinstance(parent, list):
-        parent.insert(0, parent[key])
+        parent.insert(0, deepcopy(parent[key]))
     else:
-        parent[key] = chance.choice(places)[0]
-        # A value within itself is no JSON.
-        try:
-            json.dumps(parent)
-        except (ValueError, RecursionError):
-            parent[key] = {}
+        # A copy: a value within itself is no JSON.
+        parent[key] = deepcopy(chance.choice(places)[0])
 
 
-@pytest.mark.parametrize("count", variants([1000], [20_000]))
+@pytest.mark.parametrize("count", variants([500], [20_000]))
 @pytest.mark.parametrize(
     ("text", "command"),
     [
