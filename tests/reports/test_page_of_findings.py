@@ -153,10 +153,9 @@ def test_nothing_that_renders_is_loaded_while_tests_run(project: Project, option
 def test_a_path_that_cannot_be_written_is_wrong_use(project: Project) -> None:
     outcome = project.run_test(HEAD + LEAKY, "--leakcheck-html=no/page.html")
     assert outcome.status == 4
-    assert (
-        "--leakcheck-html=no/page.html (command line): No such file or directory; name a file in a writable folder"
-        in (outcome.text)
-    )
+    page = project.folder / "no" / "page.html"
+    why = f"{page}: No such file or directory; name a file in a writable folder"
+    assert f"--leakcheck-html=no/page.html (command line): {why}" in outcome.text
 
 
 OWN_PROBE = """
