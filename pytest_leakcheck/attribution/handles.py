@@ -218,7 +218,7 @@ def _describe_process(pid: int) -> str:
     if words == read_command_line("self"):
         # This process was forked. Its process name may differ from its parent's, as with a torch DataLoader worker.
         return f"{read_process_name(str(pid))} (forked)"
-    return show_command(words)
+    return show_command(words, f"/proc/{pid}/cwd")
 
 
 def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:

@@ -150,10 +150,11 @@ def describe_session(
     except PackageNotFoundError:
         # A checkout that is on the path but not installed.
         own = "unknown"
+    words = mask_secrets(("pytest", *map(str, config.invocation_params.args)), str(config.invocation_params.dir))
     return Session(
         headline,
         notes,
-        shlex.join(("pytest", *mask_secrets(map(str, config.invocation_params.args)))),
+        " ".join(word if "…" in word else shlex.quote(word) for word in words),
         platform.node(),
         find_commit(config.rootpath),
         round(seconds, 3),

@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -253,18 +253,22 @@ def _state(pid: int | str) -> bytes:
 
 # Of a command line, reports show this much.
 _MAX_COMMAND_CHARACTERS: Final = 200
-_MASK: Final = "***"
-# The lengths are bounded, so that the time is proportional to the length of the text.
-_SENSITIVE: Final = r"(?:token|password|passwd|secret|key|credential)[\w.-]{0,64}"
-_OPTION: Final = rf"(?<![\w.-])-[\w.-]{{0,64}}?{_SENSITIVE}"
-_VALUE: Final = r"""(?:\\?"[^"]*"?|\\?'[^']*'?|\S+)"""
-_OPTION_ALONE: Final = re.compile(_OPTION, re.IGNORECASE)
-_WHOLE_WORD: Final = re.compile(rf"(-{{0,2}}[\w.-]{{0,64}}?{_SENSITIVE}=)(.+)", re.IGNORECASE | re.DOTALL)
-_ASSIGNMENT: Final = re.compile(
-    rf"""({_SENSITIVE}(?:["']?\s{{0,8}}=|["']\s{{0,8}}:|:\s)\s{{0,8}}){_VALUE}""", re.IGNORECASE
+_HIDDEN: Final = "…"
+# The programs whose values of options are shown, if the option is one of these.
+_OUR_PROGRAMS: Final = frozenset({"pytest", "py.test", "pytest_leakcheck", "pytest-leakcheck"})
+_OUR_OPTION: Final = re.compile(
+    "-[kmnpr]|--(?:leakcheck-[a-z-]+|capture|color|dist|durations|import-mode|maxfail|numprocesses|tb|timeout|verbosity)"
 )
-_OPTION_AND_VALUE: Final = re.compile(rf"({_OPTION}\s{{1,8}})(?!-){_VALUE}", re.IGNORECASE)
-_URL: Final = re.compile(r"(://[^\s:/@]{0,256}:)[^\s@/]+(?=@)")
+_PYTHON: Final = re.compile(r"(?:python|pypy)w?[\d.]*t?(?:\.exe)?", re.IGNORECASE)
+_PROGRAM: Final = re.compile(r"[\w./+~-]*")
+_MODULE: Final = re.compile(r"[A-Za-z_][\w.]*")
+_SCRIPT: Final = re.compile(r"[\w./+~-]+\.(?:jar|jl|js|pl|py|pyz|rb|sh)")
+# What `multiprocessing` starts its processes with.
+_OF_MULTIPROCESSING: Final = re.compile(r"from multiprocessing\.\w+ import \w+(?=;)")
+_LONG_OPTION: Final = re.compile(r"(--[A-Za-z][\w.-]{0,64})(?:=.*)?", re.DOTALL | re.ASCII)
+# Flags of Python and of pytest, also several in one word. To another short option, its value may be attached.
+_FLAGS: Final = re.compile("-[vqsxluBEIOS]+")
+_HOST: Final = re.compile(r"[\w.-]+(?::\d+)?|\[[\da-fA-F:.]+\](?::\d+)?", re.ASCII)
 
 
 def read_command_line(process: str) -> list[str]:
@@ -276,28 +280,72 @@ def read_command_line(process: str) -> list[str]:
         return []
 
 
-def show_command(words: Iterable[str]) -> str:
-    """Return a command line as reports show it: shortened, and without secrets."""
-    return " ".join(mask_secrets(words))[:_MAX_COMMAND_CHARACTERS]
+def show_command(words: Sequence[str], folder: str = "") -> str:
+    """Return a command line as reports show it: shortened, and only with the words that `mask_secrets` shows."""
+    return " ".join(mask_secrets(words, folder))[:_MAX_COMMAND_CHARACTERS]
 
 
-def mask_secrets(words: Iterable[str]) -> list[str]:
-    """Replace the values of secrets in a command line by ``***``.
+def mask_secrets(words: Sequence[str], folder: str = "") -> list[str]:
+    """Return the words of a command line that cannot be secret, with ``…`` in place of all others.
 
-    A value is a secret if its name contains token, password, passwd, secret, key or credential, as in ``--name=value``,
-    ``--name value`` and ``NAME=value``, also within the text of a script. The password of a URL is one as well.
+    Shown are the program, a script or module, the names of options, files that exist (as seen from `folder`) and test
+    ids in them, and the scheme and host of a URL. The value of an option is shown only for `_OUR_PROGRAMS`, and there
+    only for a few options.
     """
-    masked: list[str] = []
-    is_value = False
-    for word in words:
-        masked.append(_MASK if is_value and not word.startswith("-") else _mask_text(word))
-        is_value = _OPTION_ALONE.fullmatch(word) is not None
-    return masked
+    if not words:
+        return []
+    program = words[0] if os.path.exists(words[0]) else _show_start(_PROGRAM, words[0])
+    shown, option = [program], ""
+    is_python = _PYTHON.fullmatch(os.path.basename(program)) is not None
+    ours = os.path.basename(program) in _OUR_PROGRAMS
+    for word in words[1:]:
+        if option and is_python and option in ("-m", "-c"):
+            ours, is_python = option == "-m" and word in _OUR_PROGRAMS, False
+            text, option = _show_start(_MODULE if option == "-m" else _OF_MULTIPROCESSING, word), ""
+        elif word.startswith("-"):
+            ours = ours and word != "--"
+            text = _show_option(word, ours)
+            option = "" if "=" in word or _FLAGS.fullmatch(word) else word
+        elif option and ours and _OUR_OPTION.fullmatch(option):
+            text, option = word, ""
+        else:
+            text = _show_argument(word, folder, option)
+            if is_python and text == word:
+                ours, is_python = os.path.basename(word) in _OUR_PROGRAMS, False
+            option = ""
+        if text != _HIDDEN or shown[-1] != _HIDDEN:
+            shown.append(text)
+    return shown
 
 
-def _mask_text(text: str) -> str:
-    if match := _WHOLE_WORD.fullmatch(text):
-        return match[1] + _MASK
-    for pattern in (_URL, _ASSIGNMENT, _OPTION_AND_VALUE):
-        text = pattern.sub(rf"\g<1>{_MASK}", text)
-    return text
+def _show_start(pattern: re.Pattern[str], word: str) -> str:
+    match = pattern.match(word)
+    start = match[0] if match is not None else ""
+    return start if start == word else start + _HIDDEN
+
+
+def _show_option(word: str, ours: bool) -> str:
+    name = word.partition("=")[0]
+    if len(word) <= 2 or _FLAGS.fullmatch(word) or (ours and _OUR_OPTION.fullmatch(name)):
+        return word
+    if match := _LONG_OPTION.fullmatch(word):
+        return word if match[1] == word else f"{match[1]}={_HIDDEN}"
+    if ours and not word.startswith("--") and _OUR_OPTION.fullmatch(word[:2]):
+        return word
+    return f"--{_HIDDEN}" if word.startswith("--") else word[:2] + _HIDDEN
+
+
+def _show_argument(word: str, folder: str, option: str) -> str:
+    """Return a word that is no option; after an option, which it may be the value of, only a path is shown."""
+    scheme, separator, rest = word.partition("://")
+    if separator:
+        authority = re.split("[/?#]", rest, maxsplit=1)[0]
+        path, host = rest[len(authority) :], authority.rpartition("@")[2]
+        # After a password with a "/", the host would be a part of it.
+        is_plain = scheme.isalnum() and "@" not in path and _HOST.fullmatch(host)
+        return f"{scheme}://{host}{'/' + _HIDDEN if path.strip('/') else path}" if is_plain else _HIDDEN
+    file = word.partition("::")[0]
+    if _SCRIPT.fullmatch(file) and not option:
+        return word
+    is_path = not option or file.endswith(".py") or os.path.basename(file) != file
+    return word if is_path and file and os.path.exists(os.path.join(folder, file)) else _HIDDEN

@@ -129,10 +129,10 @@ def _descendants(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Return the shortened command line with secrets masked; the name if there is none, "gone" if it has ended."""
+    """Return the command line as `show_command` shows it; the name if there is none, "gone" if it has ended."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
-        return show_command(process.cmdline()) or process.name()
+        return show_command(process.cmdline(), f"/proc/{pid}/cwd") or process.name()
     return "gone"
 
 

@@ -218,7 +218,7 @@ def test_a_terminal_has_a_table(tmp_path: Path) -> None:
     text = b"".join(seen).decode()
     # Each drawing erases the one before it.
     assert "\x1b[2K" in text
-    assert text.count(f"{pid} sleep 60: ") > 2
+    assert text.count(f"{pid} sleep …: ") > 2
     assert "no growth seen" in text
 
 
