@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from contextvars import Context
+from enum import Enum
 from itertools import islice
 from typing import Any, Final
 
@@ -28,8 +29,10 @@ LRU_ENTRY_TYPE: Final = "_lru_list_elem"
 # Types whose objects the whole program shares, or that lead to all of it.
 SHARED_TYPES: Final = (type, types.ModuleType, types.FunctionType, types.CodeType, types.FrameType)
 _POINTER_BYTES: Final = 8
-# Longest key that is shown in full, in characters.
-_MAX_KEY_LENGTH: Final = 40
+# Longest name that is shown in full, in characters.
+_MAX_NAME_LENGTH: Final = 40
+# From here on, a number may be an address, a random one or an account.
+_MIN_LARGE: Final = 10_000
 # The parts of an entry that are sized.
 _MAX_PARTS: Final = 200
 
@@ -249,12 +252,26 @@ def slots(one: object) -> Iterator[tuple[str, object]]:
                     yield name, descriptor.__get__(one)
 
 
-def show_key(key: object) -> str:
-    """Return the ``repr`` of a str, bytes or number, shortened if long; else the type, as ``repr`` could run code."""
-    if type(key) in (str, bytes, int, bool, float):
-        text = repr(key)
-        return text if len(text) <= _MAX_KEY_LENGTH else f"{text[: _MAX_KEY_LENGTH - 1]}…"
+def show_key(key: Any) -> str:
+    """Return a key of a dict that is part of a program; of a text, a large number or another object, only the type.
+
+    Keys are values of the running program, such as tokens of its sessions. Its constants say where to look.
+    """
+    kind = type(key)
+    if key is None or kind is bool or (kind is int and abs(key) < _MIN_LARGE):
+        return repr(key)
+    if kind in (str, bytes):
+        return f"a {type_name(key)} of {len(key)}"
+    if issubclass(kind, type):
+        return class_name(key)
+    if issubclass(kind, Enum) and type(name := (instance_dict(key) or {}).get("_name_")) is str:
+        return f"{class_name(kind)}.{name}"
     return f"a {type_name(key)}"
+
+
+def show_name(name: str) -> str:
+    """Return the name of a logger, a thread or a variable in quotes, shortened if it is long."""
+    return repr(name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 1]}…")
 
 
 def describe(one: object) -> str:

@@ -17,6 +17,8 @@ _STANDARD: Final = re.compile(r"/lib(?:64)?/python3\.\d+t?/|\\Python3?\d*\\Lib\\
 PACKAGE_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
 # What an owner's name says after the name of the function that holds it.
 _WITHIN_FUNCTION: Final = re.compile(r" (?:closure cell|default argument|local) .*")
+# The type and the length of a key in an owner's name; the length may differ from run to run.
+_KEY: Final = re.compile(r"\[a [^\]]*\]")
 # The number of a thread in its name.
 _NUMBERED: Final = re.compile(r"-\d+")
 # Functions that make an object; which of the constructors of its parts is seen first depends on the load.
@@ -103,7 +105,7 @@ def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     if culprit is None:
         return _identify(resource, (test,))
     if culprit.owner is not None:
-        name = _NUMBERED.sub("-N", culprit.owner.name or culprit.owner.root)
+        name = _KEY.sub("[]", _NUMBERED.sub("-N", culprit.owner.name or culprit.owner.root))
         words = re.findall(r"\w+", _WITHIN_FUNCTION.sub("", name))
         return _identify(resource, (name,), *words[:1], *words[1:][-1:])
     line = own_line(culprit)
@@ -263,7 +265,7 @@ class Step:
 
     Attributes:
         holder: The referrer, such as ``module case``, ``Trainer`` or ``list of 20``.
-        via: The name of the reference, such as ``_KEPT``, ``.history``, ``['uploads']`` or ``closure cell 'items'``.
+        via: The name of the reference, such as ``_KEPT``, ``.history``, ``[a str of 7]`` or ``closure cell 'items'``.
         suspect: Whether this reference retains the resource.
     """
 

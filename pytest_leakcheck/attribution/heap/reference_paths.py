@@ -235,7 +235,7 @@ def _identify(one: Any) -> tuple[str, str]:
         return text or f"function {one.__qualname__}", text
     if issubclass(kind, logging.Logger):
         name = (inspection.instance_dict(one) or {}).get("name")
-        return "", f"logging.getLogger({inspection.show_key(name)})" if type(name) is str else ""
+        return "", f"logging.getLogger({inspection.show_name(name)})" if type(name) is str else ""
     text = text or _name_instance(one)
     if not text and is_plugin_object(one):
         return inspection.describe(one) + _OF_PLUGIN, f"{inspection.module_of_type(kind)}.{inspection.type_name(one)}"
@@ -247,7 +247,7 @@ def _name_instance(one: Any) -> str:
     kind, attributes = type(one), inspection.instance_dict(one) or {}
     if issubclass(kind, threading.Thread):
         name = attributes.get("_name")
-        return f"thread {inspection.show_key(name)}" if type(name) is str else "thread"
+        return f"thread {inspection.show_name(name)}" if type(name) is str else "thread"
     if is_fixture(one):
         return f"fixture {attributes.get('argname')}"
     if kind is inspection.LRU:
@@ -349,7 +349,7 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
                 return f"[{inspection.show_key(key)}]" if value is child else f"key {inspection.show_key(key)}"
     elif kind is contextvars.Context:
         found = next(
-            (f"variable {inspection.show_key(variable.name)}" for variable, one in holder.items() if one is child), ""
+            (f"variable {inspection.show_name(variable.name)}" for variable, one in holder.items() if one is child), ""
         )
     elif kind is set or type(holder) is frozenset:
         found = "element"

@@ -97,3 +97,28 @@ def test_a_size_is_the_objects_own_and_no_code_of_its_class_tells_it() -> None:
     # In place of a length it has another number.
     assert size_of(suspended) < 1000
     suspended.close()
+
+
+class _Mode(enum.Enum):
+    FAST = "S3cret"
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("S3cret", "a str of 6"),
+        (b"S3cret", "a bytes of 6"),
+        (12.5, "a float"),
+        (("S3cret", 1), "a tuple"),
+        (8080, "8080"),
+        (-1, "-1"),
+        (True, "True"),
+        (None, "None"),
+        (4111_1111_1111_1111, "a int"),
+        pytest.param(10**5000, "a int", id="long"),
+        (_Mode.FAST, "_Mode.FAST"),
+        (_Mode, "_Mode"),
+    ],
+)
+def test_of_a_key_only_what_is_a_constant_of_the_program_is_shown(key: object, shown: str) -> None:
+    assert inspection.show_key(key) == shown

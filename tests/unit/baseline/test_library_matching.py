@@ -36,7 +36,7 @@ def culprit(owner: str = "", *path: Site, why: str = "no container or value grew
     [
         ("lib.CACHE", "lib.CACHE", True),
         ("lib.CACHE", "lib.CACHE.data", True),
-        ("lib.CACHE", "lib.CACHE['key']", True),
+        ("lib.CACHE", "lib.CACHE[a str of 3]", True),
         ("lib.stdout", "lib.stdout closure cell 'cache'.data", True),
         ("lib.CACHE", "lib.CACHES", False),
         ("lib.CACHE", "other.lib.CACHE", False),

@@ -28,7 +28,7 @@ OWNER = Owner(
     (
         Step("module loader", "_loader"),
         Step("Loader", ".cache"),
-        Step("dict of 20", "['clip.mp4']", suspect=True),
+        Step("dict of 20", "[a str of 8]", suspect=True),
     ),
     "av.container.InputContainer",
     1.0,
@@ -63,7 +63,7 @@ held by  loader._loader.cache
          module loader
          └ _loader → Loader
            └ .cache → dict of 20   <- grows by 1.0/iter
-             └ ['clip.mp4'] → av.container.InputContainer"""
+             └ [a str of 8] → av.container.InputContainer"""
     )
     assert headline_of_culprit(CULPRIT) == ("loader.py:41", "open()")
 
@@ -252,3 +252,10 @@ def test_a_line_of_a_test_counts_if_the_test_itself_keeps_what_it_creates() -> N
     assert own_line(Culprit("fd", Where((line,), line), owner=replace(OWNER, name="test_it.KEPT"))) == line
     # Without an owner, the line is all that is known.
     assert own_line(Culprit("fd", Where((line,), line))) == line
+
+
+def test_the_fingerprint_has_no_part_of_a_key_of_the_running_program() -> None:
+    first, second = (replace(STREAMS, name=f"app.SESSIONS[a str of {length}].seen") for length in (9, 10))
+    named = fingerprint("t", "object", reached_from("test_a", owner=first))
+    assert named == fingerprint("t", "object", reached_from("test_a", owner=second))
+    assert named.endswith("-object-app-seen")

@@ -41,12 +41,12 @@ CONTAINERS: tuple[dict[Step, str], ...] = (
         leaks.module_list: "leaks.KEPT",
         leaks.untracked_dict: "leaks.CACHE",
         leaks.hash_set: "leaks.SEEN",
-        leaks.grouped: "leaks.GROUPED['all']",
+        leaks.grouped: "leaks.GROUPED[a str of 3]",
         leaks.thread_local: "leaks.PER_THREAD.entries",
     },
     {
         leaks.class_attribute: "Trainer.history",
-        leaks.instance: "leaks.trainer.uploads['all']",
+        leaks.instance: "leaks.trainer.uploads[a str of 3]",
         leaks.slots: "leaks.slotted.entries",
         leaks.closure: "leaks.add closure cell 'items'",
     },
@@ -132,7 +132,7 @@ def test_the_path_has_each_reference_and_marks_the_suspect() -> None:
     assert owner.steps == (
         Reference("module leaks", "trainer"),
         Reference("Trainer", ".uploads"),
-        Reference("dict of 1", "['all']"),
+        Reference("dict of 1", "[a str of 3]"),
         Reference(f"list of {last + 1}", f"[{last}]", suspect=True),
     )
     assert owner.holds == f"{MORE} × bytearray, {sys.getsizeof(bytearray(700)):,} B each"
@@ -309,7 +309,7 @@ def test_two_containers_that_gained_it_together_are_both_named() -> None:
     for hints in ({"rate": 2.0}, {"rate": None, "size": 6066.0}):
         holders = holders_of(both, **hints)
         assert holders.joint
-        assert {owner.name for owner in holders.owners} == {"leaks.KEPT", "leaks.GROUPED['all']"}
+        assert {owner.name for owner in holders.owners} == {"leaks.KEPT", "leaks.GROUPED[a str of 3]"}
         assert {owner.gained for owner in holders.owners} == {1.0}
     assert not holders_of(both, rate=None, size=3033.0).joint
     assert not holders_of(same, rate=2.0).joint
