@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from json import dumps
 from pathlib import Path
 from typing import Any
 
 from pytest_leakcheck.baseline.known_leaks import BaselineError, merge, read, to_text
 from pytest_leakcheck.model import WRONG_USE
 from pytest_leakcheck.model.culprit import short_id
+from pytest_leakcheck.model.escaping import printable
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.model.units import format_count, format_rate
 
@@ -29,11 +32,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the subcommand and return its exit status: 2 if a file is not usable."""
     try:
         if arguments.action == "merge":
-            print(to_text(merge(read(path) for path in arguments.files)), end="")
+            text = to_text(merge(read(path) for path in arguments.files))
+            # As JSON escapes it, since the output may be a terminal.
+            print(
+                re.sub(r"[^\n -~]", lambda one: one[0] if one[0].isprintable() else dumps(one[0])[1:-1], text), end=""
+            )
             return 0
         baseline = read(arguments.file)
     except BaselineError as error:
-        print(f"pytest-leakcheck baseline: {error}", file=sys.stderr)
+        print(printable(f"pytest-leakcheck baseline: {error}"), file=sys.stderr)
         return WRONG_USE
     for leak in baseline.known:
         # A counter of the project's own is known only while its tests run.
@@ -42,5 +49,5 @@ def run(arguments: argparse.Namespace) -> int:
         where = leak.owner or leak.site or "cause unknown"
         parts = (short_id(leak.finding), f"{leak.resource} {rate}", where, format_count(len(leak.tests), "test"))
         notes = (leak.package, leak.reason, leak.link, f"expires {leak.expires}" if leak.expires else "")
-        print("  ".join((*parts, *filter(None, notes))))
+        print(printable("  ".join((*parts, *filter(None, notes)))))
     return 0

@@ -114,6 +114,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if "warnings" not in terminalreporter.stats:
         return
     from pytest_leakcheck.config.plan import suggest
+    from pytest_leakcheck.model.escaping import printable
 
     lines: list[str] = config.getini("markers")
     known = [line.partition("(")[0] for line in lines if "pytest-leakcheck:" in line]
@@ -123,7 +124,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if name and name not in said and (advice := suggest(name, known)):
             said.add(name)
             place = warning.get_location(config)
-            terminalreporter.write_line(f"{place}: pytest-leakcheck has no mark {name!r}. {advice}", yellow=True)
+            terminalreporter.write_line(
+                printable(f"{place}: pytest-leakcheck has no mark {name!r}. {advice}"), yellow=True
+            )
 
 
 def _refuse_options_without_effect(config: pytest.Config) -> None:

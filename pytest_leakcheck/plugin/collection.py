@@ -13,6 +13,7 @@ from pytest_leakcheck.config.plan import Plan, for_test, is_opted_out, plan_unma
 from pytest_leakcheck.config.sampling import Cost, Forecast, TimePlan, choose_case, parse_duration, parse_sample
 from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.model import InputError
+from pytest_leakcheck.model.escaping import printable
 from pytest_leakcheck.model.finding import Finding
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import LeakError
@@ -44,7 +45,7 @@ class Plans:
         report = yield
         wrong = self._plan_items(report.result or ())
         if wrong:
-            report.outcome, report.longrepr, report.result = "failed", "\n".join(wrong), []
+            report.outcome, report.longrepr, report.result = "failed", "\n".join(map(printable, wrong)), []
         return report
 
     @pytest.hookimpl(trylast=True)
@@ -52,7 +53,7 @@ class Plans:
         """Plan the items again, for marks that a conftest added after collection."""
         wrong = self._plan_items(items)
         if wrong:
-            raise pytest.UsageError(*wrong)
+            raise pytest.UsageError(*map(printable, wrong))
         if self._sampling is not None:
             self._sampling.choose(items, self._unmarked)
         self.collected.update(item.nodeid for item in items)
@@ -67,7 +68,7 @@ class Plans:
             return
         for pattern in unused(self._settings, self.collected):
             line = f"leakcheck_rules: {pattern}: matches no file that has tests: patterns begin at the root directory"
-            terminalreporter.write_line(f"{line}, {config.rootpath}", yellow=True)
+            terminalreporter.write_line(printable(f"{line}, {config.rootpath}"), yellow=True)
 
     def _plan_items(self, nodes: Iterable[object]) -> list[str]:
         """Store a plan on each item to judge, on each other one why not; return an error message per invalid mark."""

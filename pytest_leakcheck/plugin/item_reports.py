@@ -33,7 +33,7 @@ from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.foreign_files import UnreadableError, parse
 from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
-from pytest_leakcheck.report.glyphs import in_quotes
+from pytest_leakcheck.report.glyphs import in_quotes, printable
 from pytest_leakcheck.report.json_file import to_line
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def apply(finding: Finding, item: pytest.Item, settings: Settings | None = None)
         raise leak_error(finding, item)
     # Under --leakcheck-fail-on=none, each test has the outcome that it has without the plugin.
     if finding.missing and (settings is None or settings.fail_on):
-        pytest.skip(finding.missing)
+        pytest.skip(printable(finding.missing))
 
 
 def leak_error(finding: Finding, item: pytest.Item) -> LeakError:

@@ -185,7 +185,7 @@ class GithubActions:
         if self._annotates:
             for line in annotate(causes, self._root):
                 terminalreporter.ensure_newline()
-                terminalreporter.write_line(printable(line))
+                terminalreporter.write_line(line)
         if not self._summary or not (headline := self._headline()):
             return
         try:

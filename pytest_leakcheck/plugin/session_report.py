@@ -355,5 +355,5 @@ def _fold(group: list[Any]) -> Any:
     folded.location, folded.sections = (file, line, f"{name} {more}"), []
     same, slopes = first.longrepr, [slope for report in group for slope in report.longrepr.slopes]
     folded.longrepr = SameCauseReport(same, same.cause, same.first, same.resource, slopes)
-    folded.longrepr.reprcrash = ReprFileLocation(file, line or 0, f"{more}: same cause as {same.first}")
+    folded.longrepr.reprcrash = ReprFileLocation(file, line or 0, printable(f"{more}: same cause as {same.first}"))
     return folded

@@ -42,7 +42,7 @@ def run(given: argparse.Namespace) -> int:
     if differs := [
         f"{name}: {before[name]} and {now[name]}" for name in before if now.get(name) != before[name] and now
     ]:
-        print(f"not the same conditions: {'; '.join(differs)}")
+        print(printable(f"not the same conditions: {'; '.join(differs)}"))
     with ExitStack() as stack:
         for report in (old, new):
             stack.enter_context(with_rows_of(report.resources))
@@ -63,7 +63,7 @@ def _read(path: Path) -> Report | None:
     except (OSError, ReportError) as error:
         what = (isinstance(error, OSError) and error.strerror) or error
     if what:
-        print(f"pytest-leakcheck compare: {path}: {what}", file=sys.stderr)
+        print(printable(f"pytest-leakcheck compare: {path}: {what}"), file=sys.stderr)
     return report
 
 

@@ -1,4 +1,4 @@
-"""Prepare texts of reports: shorten them, draw a series, and replace what a terminal would obey or cannot show."""
+"""Prepare texts of reports: shorten them, draw a series, and replace what a terminal cannot show."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Final, TypeAlias
 
+from pytest_leakcheck.model.escaping import printable as printable
 from pytest_leakcheck.model.resources import Kind
 
 # A label and its text; a row without a label continues the one before it.
@@ -56,13 +57,6 @@ def in_quotes(word: str) -> str:
     """Quote a word of a shell command."""
     # Between double quotes, a shell replaces these characters or ends the text at them.
     return shlex.quote(word) if {*'"$`\\!'}.intersection(word) else f'"{word}"'
-
-
-def printable(text: str) -> str:
-    """Replace control characters by their escapes, because a terminal would obey those in a file or type name."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def with_kind(text: str, kind: Kind) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from pytest_leakcheck.model.culprit import is_installed, short_file, short_id
+from pytest_leakcheck.model.escaping import in_markdown, in_message, in_property
 from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Finding, format_tests
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
@@ -27,10 +28,6 @@ _BY_ITSELF: Final = "fail or skip by themselves"
 _MOST_ANNOTATIONS: Final = 10
 # GitHub rejects a summary of more than 1 MiB.
 _MOST_BYTES: Final = 900 * 1024
-# What a workflow command escapes in a message, and in a property as well.
-_IN_MESSAGE: Final = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
-_IN_PROPERTY: Final = _IN_MESSAGE | str.maketrans({":": "%3A", ",": "%2C"})
-_IN_CELL: Final = str.maketrans({"|": r"\|", "\n": " "})
 
 
 class Tally:
@@ -202,14 +199,14 @@ def annotate(causes: Sequence[Cause], root: Path) -> Iterator[str]:
     for cause in red[:_MOST_ANNOTATIONS]:
         place = _place(cause, root)
         title = f"{cause.outcome.replace('_', ' ')} {short_id(cause.finding)}"
-        yield f"::error {place},title={title.translate(_IN_PROPERTY)}::{_message(cause).translate(_IN_MESSAGE)}"
+        yield f"::error {place},title={in_property(title)}::{in_message(_message(cause))}"
     if len(red) > _MOST_ANNOTATIONS:
         yield f"::notice title=leakcheck::{len(red) - _MOST_ANNOTATIONS} more in the summary of the job"
 
 
 def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
     """Return the summary of a session in Markdown: the line that accounts for all tests, and the causes."""
-    lines = ["### leakcheck", "", headline, ""]
+    lines = ["### leakcheck", "", in_markdown(headline), ""]
     if causes:
         lines += ["| | cause | growth | line | held by | tests |", "|---|---|---|---|---|---|"]
     size = sum(map(len, lines))
@@ -217,8 +214,9 @@ def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
         word = f"known {cause.outcome}" if cause.known else cause.outcome.replace("_", " ")
         file = cause.site and (_relative(cause.site.file, root) or short_file(cause.site.file))
         line = f"{file}:{cause.site.line}" if cause.site else ""
-        cells = (word, short_id(cause.finding), _growth(cause), line, _owner(cause), format_tests(cause.tests))
-        row = f"| {' | '.join(cell.translate(_IN_CELL) for cell in cells)} |"
+        cells = (short_id(cause.finding), _growth(cause), line, _owner(cause), format_tests(cause.tests))
+        # In code, GitHub links no names of people, issues and mails.
+        row = f"| {' | '.join((word, *(f'<code>{in_markdown(cell)}</code>' if cell else '' for cell in cells)))} |"
         size += len(row.encode()) + 1
         if size > _MOST_BYTES:
             lines += ["", f"{len(causes) - number:,} more causes are left out."]
@@ -243,8 +241,8 @@ def _message(cause: Cause) -> str:
 
 def _place(cause: Cause, root: Path) -> str:
     if cause.site is not None and (file := _relative(cause.site.file, root)):
-        return f"file={file.translate(_IN_PROPERTY)},line={cause.site.line}"
-    return f"file={cause.tests[0].partition('::')[0].translate(_IN_PROPERTY)}"
+        return f"file={in_property(file)},line={cause.site.line}"
+    return f"file={in_property(cause.tests[0].partition('::')[0])}"
 
 
 def _relative(file: str, root: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -69,14 +70,17 @@ def test_each_cause_has_an_annotation_and_a_row(project: Project, arguments: tup
     ], ran.text
     assert found[0][4].startswith("fd +1.0/iter; in open_file, shop.py:3; held by shop.FILES; tests/test_it.py::test_")
     text = summary.read_text(encoding="utf-8")
-    assert text.startswith("earlier\n### leakcheck\n\n4 tests: 1 ok · 3 leak (2 causes) · repeating took ")
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| leak")]
+    assert html.unescape(text).startswith(
+        "earlier\n### leakcheck\n\n4 tests: 1 ok · 3 leak (2 causes) · repeating took "
+    )
+    lines = [re.sub("</?code>", "", html.unescape(line)) for line in text.splitlines() if line.startswith("| leak")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     assert sorted(row[3:5] for row in rows) == [["src/shop.py:3", "shop.FILES"], ["tests/test_it.py:8", "test_it.KEPT"]]
     project.write("src/shop.py", SHOP.replace("FILES.append", "os.close"))
     project.write("tests/test_it.py", SUITE.replace("KEPT.append", "os.close"))
     fixed = project.run("--leakcheck-scope=all", *arguments, **environment)
     assert "::error" not in fixed.text
-    assert "4 tests: 4 ok" in summary.read_text(encoding="utf-8")
+    assert "4 tests: 4 ok" in html.unescape(summary.read_text(encoding="utf-8"))
 
 
 def test_elsewhere_and_without_a_summary_nothing_is_added(project: Project) -> None:
