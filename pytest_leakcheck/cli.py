@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_leakcheck.model import CANNOT, INTERRUPTED, WRONG_USE, LeakcheckError, describe_error
+from pytest_leakcheck.model.escaping import printable
 from pytest_leakcheck.model.regular_file import FileError
 
 if TYPE_CHECKING:
@@ -126,14 +127,14 @@ def _write_report(given: argparse.Namespace) -> int:
     except LeakcheckError as error:
         # A `FileError` begins with the name of the file.
         named = "" if isinstance(error, FileError) else f"{given.file}: "
-        print(f"pytest-leakcheck report: {named}{error}", file=sys.stderr)
+        print(printable(f"pytest-leakcheck report: {named}{error}"), file=sys.stderr)
         return WRONG_USE
     except OSError as error:
-        print(f"pytest-leakcheck report: {given.file}: {error.strerror or error}", file=sys.stderr)
+        print(printable(f"pytest-leakcheck report: {given.file}: {error.strerror or error}"), file=sys.stderr)
         return WRONG_USE
     except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
         what = f"damaged: what it contains does not fit together ({describe_error(error)})"
-        print(f"pytest-leakcheck report: {given.file}: {what}", file=sys.stderr)
+        print(printable(f"pytest-leakcheck report: {given.file}: {what}"), file=sys.stderr)
         return WRONG_USE
     print(html)
     if not given.no_open and sys.stdout.isatty():
@@ -154,5 +155,5 @@ def _read_page(path: Path, *, source: bool) -> Page:
 
     report = read(path)
     if report.notice:
-        print(f"pytest-leakcheck report: {path}: {report.notice}", file=sys.stderr)
-    return page_of_report(report, f"Leaks in {path.name}", source=source)
+        print(printable(f"pytest-leakcheck report: {path}: {report.notice}"), file=sys.stderr)
+    return page_of_report(report, f"Leaks in {path.name}", source=source, folder=Path.cwd())

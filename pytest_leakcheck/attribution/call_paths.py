@@ -24,7 +24,7 @@ from pathlib import Path, PurePath
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.model.culprit import PACKAGE_FOLDERS, Site, TestPhase, Where, is_installed
+from pytest_leakcheck.model.culprit import PACKAGE_FOLDERS, Site, TestPhase, Where, digest_of, is_installed
 
 # pytest functions that start a test phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
 _PHASE_FUNCTIONS: Final[dict[str, TestPhase]] = {
@@ -197,6 +197,11 @@ def line_at(code: CodeType, lasti: int) -> int:
 def text_of(site: Site) -> str:
     """Return the text of the line without indentation; empty if there is no source."""
     return linecache.getline(site.file, site.line).strip()
+
+
+def digest_of_file(site: Site) -> str:
+    """Return the digest of the file of a line; empty if there is no source."""
+    return digest_of(linecache.getlines(site.file))
 
 
 def call_at(code: CodeType, lasti: int) -> str:

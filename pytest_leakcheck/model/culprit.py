@@ -27,6 +27,7 @@ _CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
 _CALL: Final = re.compile(r"(\w+)\(")
 # How many hex digits an identifier begins with.
 _ID_DIGITS: Final = 6
+_DIGEST_DIGITS: Final = 32
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
 # Each reason for an unresolved part that more time may resolve contains one of these.
 _OUT_OF_TIME: Final = ("ran out of time", "no time was left", "the time that was left")
@@ -48,6 +49,7 @@ class Culprit(OfResource):
         hint: Advice, if the cause matches a known pattern; else empty.
         iterations: The number of iterations run to find the cause.
         source: The source text of the line `site`.
+        digest: Of the whole file with this line, or with that of `share` (`digest_of`); empty if it has not been read.
         native: The C functions that allocated it, innermost first; empty unless native stacks were traced.
         ran_out: The line that failed when the resource ran out, in this process or in one of its worker processes.
         share: The line with the largest share of a memory peak. It is the cause only if `where` is that line too.
@@ -66,6 +68,7 @@ class Culprit(OfResource):
     hint: str = ""
     iterations: int = 0
     source: str = ""
+    digest: str = ""
     native: tuple[str, ...] = ()
     ran_out: Site | None = None
     share: Share | None = None
@@ -93,6 +96,12 @@ class Culprit(OfResource):
         """All suspect lines: the call path, the line that stores the resource and the line that failed."""
         others = (one for one in (self.kept, self.ran_out) if one is not None)
         return (*(self.where.path if self.where else ()), *others)
+
+
+def digest_of(lines: Sequence[str]) -> str:
+    """Return a digest of the lines of a file; empty without lines."""
+    text = "".join(lines).encode(errors="backslashreplace")
+    return hashlib.sha256(text).hexdigest()[:_DIGEST_DIGITS] if lines else ""
 
 
 def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:

@@ -23,7 +23,14 @@ from traceback import walk_tb
 from typing import Final
 
 from pytest_leakcheck.attribution import handles
-from pytest_leakcheck.attribution.call_paths import function_at, is_harness, is_own, plugin_files, text_of
+from pytest_leakcheck.attribution.call_paths import (
+    digest_of_file,
+    function_at,
+    is_harness,
+    is_own,
+    plugin_files,
+    text_of,
+)
 from pytest_leakcheck.attribution.handles import Identities, Things, pieces_of, things_of
 from pytest_leakcheck.attribution.heap.cache_entries import find_eviction
 from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
@@ -128,7 +135,8 @@ class CauseSearch:
             self._steps.close()
             where, kept = self._made.resolve(), self._kept.resolve()
             source = text_of(where.site) if where else ""
-            found = replace(found, where=where, kept=kept.site if kept else None, source=source)
+            digest = digest_of_file(where.site) if where else ""
+            found = replace(found, where=where, kept=kept.site if kept else None, source=source, digest=digest)
             found = replace(found, native=self._made.native, companion=self._made.companion)
         except Exception as error:  # noqa: BLE001 - as above
             self._note_failure(error)

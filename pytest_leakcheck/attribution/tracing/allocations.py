@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import (
+    digest_of_file,
     is_harness,
     is_own,
     is_standard,
@@ -374,6 +375,7 @@ class Composition:
             owner=self._owner,
             unresolved={part: why for part, why in missing.items() if why},
             source=source if where else "",
+            digest=digest_of_file(found.site) if found else "",
             share=share,
         )
 
@@ -387,7 +389,11 @@ def add_children(culprit: Culprit, size: int) -> Culprit:
 def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
     """Return the call at which a counter reached its peak, as a culprit; None if the call is not part of the test."""
     where = read_path(path)
-    return None if where is None else Culprit(resource, where, source=text_of(where.site), at_peak=True)
+    return (
+        None
+        if where is None
+        else Culprit(resource, where, source=text_of(where.site), digest=digest_of_file(where.site), at_peak=True)
+    )
 
 
 def _find_owner(frame: FrameType, wanted: int) -> Owner | None:

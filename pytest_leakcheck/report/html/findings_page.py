@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path, PurePath
 from typing import Final
 
-from pytest_leakcheck.model.culprit import Culprit
+from pytest_leakcheck.model.culprit import Culprit, Site, digest_of
 from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Causes, Colour, Finding, Verdict, key_of_cause
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, with_rows_of
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
@@ -34,14 +34,21 @@ _TEXT_WIDTH: Final = 160
 # Lines of source before and after the marked one, and their width.
 _AROUND: Final = 3
 _MAX_CHARACTERS: Final = 160
+# A larger file is not read.
+_MAX_FILE_BYTES: Final = 10 * 1024 * 1024
 _MISSING_VERDICTS: Final = ("inconclusive", "unavailable")
 _PATH_NOTE: Final = "Sizes include the warm-up, and the iterations that searched for the cause."
 
 
-def page_of_report(report: Report, title: str, *, source: bool = True) -> Page:
-    """Build the page of a report, with lines of source unless `source` or the session leaves them out."""
+def page_of_report(report: Report, title: str, *, source: bool = True, folder: Path | None = None) -> Page:
+    """Build the page of a report, with lines of source unless `source` or the session leaves them out.
+
+    With a `folder`, files elsewhere are not read: a report may come from anybody.
+    """
     with with_rows_of(report.resources):
         findings, session = report.findings, report.session or Session()
+        if folder is not None:
+            findings = tuple(one if _is_below(one, folder.resolve()) else _without_digest(one) for one in findings)
         cards = _cards_of(findings, session if source else replace(session, source=False))
         tally = Tally(findings)
         headline_of_all = session.headline or (tally.headline(tally.seconds) if tally.worst else "")
@@ -224,16 +231,31 @@ def _parts(finding: Finding, session: Session, command: str) -> Iterator[Part]:
     yield Part("What was measured", gather("verdict", "series", "settings"), command=command if outcome == "ok" else "")
 
 
+def _shown_site(culprit: Culprit) -> Site | None:
+    """Return the line whose file is read."""
+    where = culprit.where or (culprit.share.where if culprit.share is not None else None)
+    return where.site if where is not None and culprit.digest else None
+
+
+def _is_below(finding: Finding, folder: Path) -> bool:
+    site = _shown_site(finding.culprit) if finding.culprit is not None else None
+    return site is None or Path(site.file).resolve().is_relative_to(folder)
+
+
+def _without_digest(finding: Finding) -> Finding:
+    return replace(finding, culprit=replace(finding.culprit, digest="")) if finding.culprit is not None else finding
+
+
 def _excerpt(culprit: Culprit) -> tuple[tuple[int, str, bool], ...]:
-    """Return the lines around the one to change; nothing if they cannot be read, or if it is another line by now."""
-    site, text = culprit.site, culprit.source
-    if culprit.where is None and culprit.share is not None:
-        site, text = culprit.share.where.site, culprit.share.source
-    # The name comes from a report, which may come from anywhere: it must not show other files of this machine.
-    if site is None or not site.file.endswith(".py") or not Path(site.file).is_file():
+    """Return the lines around the one to change; nothing if the file cannot be read, or is another one by now."""
+    # The name comes from a report, which may come from anywhere. Only who has the file knows its digest.
+    if (site := _shown_site(culprit)) is None or not site.file.endswith(".py"):
+        return ()
+    path = Path(site.file)
+    if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
         return ()
     lines = linecache.getlines(site.file)
-    if not 1 <= site.line <= len(lines) or (text and lines[site.line - 1].strip() != text):
+    if not 1 <= site.line <= len(lines) or digest_of(lines) != culprit.digest:
         return ()
     around = range(max(1, site.line - _AROUND), min(len(lines), site.line + _AROUND) + 1)
     # Without the empty lines before and after.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where, digest_of
 from pytest_leakcheck.model.finding import Colour, Finding, Outcome, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.report.html.findings_page import card_of_finding, page_of_report, rerun_command, since
@@ -35,7 +38,8 @@ def finding(
 def culprit_in(file: Path) -> Culprit:
     site = Site(str(file), 5, "leak", "os.open()")
     owner = Owner("shop.KEPT", "module shop", (Step("module shop", "KEPT", suspect=True),), "20 × int", 1.0)
-    return Culprit("fd", Where((site,), site), owner=owner, source="kept.append(os.open('.', 0))")
+    source = "kept.append(os.open('.', 0))"
+    return Culprit("fd", Where((site,), site), owner=owner, source=source, digest=digest_of(SHOP.splitlines(True)))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +93,7 @@ def test_an_excerpt_shows_python_that_has_not_changed(tmp_path: Path) -> None:
     def excerpt(name: str, line: int = 5, text: bytes = SHOP.encode()) -> int:
         path = tmp_path / name
         path.write_bytes(text)
+        linecache.checkcache(str(path))
         culprit = culprit_in(path)
         assert culprit.where is not None
         site = replace(culprit.where.site, line=line)
@@ -97,9 +102,36 @@ def test_an_excerpt_shows_python_that_has_not_changed(tmp_path: Path) -> None:
 
     # From the function to the end: the two empty lines before it are left out.
     assert excerpt("shop.py") == 3
-    # Another line, one that is no longer there, another kind of file, and one that cannot be read.
-    assert excerpt("shop.py", 4) == excerpt("shop.py", 99) == excerpt("secret.txt") == 0
+    # A line that is not there, another kind of file, one that has changed, and one that cannot be read.
+    assert excerpt("shop.py", 99) == excerpt("secret.txt") == excerpt("changed.py", text=SHOP.encode() + b"#") == 0
     assert excerpt("broken.py", text=b"# coding: nope\n\xff\xff\n") == 0
+    assert excerpt("large.py", text=SHOP.encode() + b"#" * 10 * 1024 * 1024) == 0
+
+
+def test_the_page_of_a_file_shows_no_source_from_outside_the_folder_and_none_without_its_digest(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "shop.py").write_text(SHOP, encoding="utf-8")
+    (inside / "link.py").symlink_to(outside / "shop.py")
+    os.mkfifo(inside / "pipe.py")
+
+    def shows(path: Path, **changes: Any) -> bool:
+        report = Report((finding(culprit=replace(culprit_in(path), **changes)),), {})
+        (card,) = page_of_report(report, "shop", folder=inside).cards
+        return any(part.source for part in card.parts)
+
+    assert shows(inside / "shop.py")
+    assert shows(inside / ".." / "inside" / "shop.py", source="")
+    assert not shows(inside / "shop.py", digest="")
+    assert not shows(inside / "shop.py", digest=digest_of(["another"]))
+    for elsewhere in (
+        outside / "shop.py",
+        inside / ".." / "outside" / "shop.py",
+        inside / "link.py",
+        inside / "pipe.py",
+    ):
+        assert not shows(elsewhere), elsewhere
 
 
 def test_causes_stand_red_first_with_all_their_tests() -> None:
