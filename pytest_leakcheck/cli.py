@@ -42,12 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return _CLOSED_PIPE
     except LeakcheckError as error:
-        print(f"pytest-leakcheck: {error}", file=sys.stderr)
+        print(printable(f"pytest-leakcheck: {error}"), file=sys.stderr)
         return WRONG_USE
     except OSError as error:
         _discard_output()
         named = f"{error.filename}: " if error.filename else ""
-        print(f"pytest-leakcheck: {named}{error.strerror or error}", file=sys.stderr)
+        print(printable(f"pytest-leakcheck: {named}{error.strerror or error}"), file=sys.stderr)
         return CANNOT
     return status
 
@@ -136,7 +136,7 @@ def _write_report(given: argparse.Namespace) -> int:
         what = f"damaged: what it contains does not fit together ({describe_error(error)})"
         print(printable(f"pytest-leakcheck report: {given.file}: {what}"), file=sys.stderr)
         return WRONG_USE
-    print(html)
+    print(printable(str(html)))
     if not given.no_open and sys.stdout.isatty():
         webbrowser.open(html.resolve().as_uri())
     return 0

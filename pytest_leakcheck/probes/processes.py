@@ -345,7 +345,7 @@ def _show_argument(word: str, folder: str, option: str) -> str:
         is_plain = scheme.isalnum() and "@" not in path and _HOST.fullmatch(host)
         return f"{scheme}://{host}{'/' + _HIDDEN if path.strip('/') else path}" if is_plain else _HIDDEN
     file = word.partition("::")[0]
-    if _SCRIPT.fullmatch(file) and not option:
+    if _SCRIPT.fullmatch(word) and not option:
         return word
     is_path = not option or file.endswith(".py") or os.path.basename(file) != file
     return word if is_path and file and os.path.exists(os.path.join(folder, file)) else _HIDDEN

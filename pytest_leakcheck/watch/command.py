@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
 from pytest_leakcheck.model import CANNOT, WRONG_USE
+from pytest_leakcheck.model.escaping import printable
 from pytest_leakcheck.probes.foreign_files import private
 from pytest_leakcheck.probes.own_folder import temporary_folder
 from pytest_leakcheck.runner.processes.supervisor import Board, BoardView, end_tree
@@ -60,7 +61,7 @@ def run(given: argparse.Namespace) -> int:
             return _watch_command(given)
         following = Following(given.pid, given.ledger, given.interval)
     except OSError as error:
-        print(f"pytest-leakcheck watch: {error}", file=sys.stderr)
+        print(printable(f"pytest-leakcheck watch: {error}"), file=sys.stderr)
         return CANNOT
     with _open_screen(given.refresh) as screen:
         _follow(following, screen)
@@ -83,7 +84,7 @@ def _watch_command(given: argparse.Namespace) -> int:
             try:
                 process = subprocess.Popen(given.to_start, env=environment)  # noqa: S603 - the command is the user's own
             except OSError as error:
-                print(f"pytest-leakcheck watch: {given.to_start[0]}: {error.strerror}", file=sys.stderr)
+                print(printable(f"pytest-leakcheck watch: {given.to_start[0]}: {error.strerror}"), file=sys.stderr)
                 return 126 if isinstance(error, PermissionError) else 127
             try:
                 following = Following(process.pid, given.ledger, given.interval)
@@ -92,7 +93,7 @@ def _watch_command(given: argparse.Namespace) -> int:
                 _print_end(following, sys.stderr)
             except OSError as error:
                 # An error of the watch must not end the command.
-                print(f"pytest-leakcheck watch: {error}; the command continues", file=sys.stderr)
+                print(printable(f"pytest-leakcheck watch: {error}; the command continues"), file=sys.stderr)
                 process.wait()
             finally:
                 _end_command(process)

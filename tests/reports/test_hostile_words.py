@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from unittest import mock
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -18,10 +19,11 @@ from pytest_leakcheck.model import escaping
 from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Cause, Finding, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
+from pytest_leakcheck.report.finding_text import plain, styled_lines
 from pytest_leakcheck.report.html.findings_page import page_of_report
 from pytest_leakcheck.report.html.page import render
 from pytest_leakcheck.report.json_file import Report, Session
-from pytest_leakcheck.report.summary import annotate, summary_table
+from pytest_leakcheck.report.summary import Tally, annotate, summary_lines, summary_table
 
 NASTY = (
     "::stop-commands::pwned",
@@ -107,6 +109,18 @@ def check_terminal(word: str) -> None:
     assert not obeyed(escaping.break_commands(escaping.escape_controls(word)))
 
 
+def check_log(word: str) -> None:
+    finding = finding_of(word)
+    with mock.patch.object(escaping, "_ON_GITHUB", True):
+        block = plain(styled_lines(finding, command=word)).split("\n")
+        listed = [escaping.printable(line) for _colour, line in summary_lines([finding], Tally([finding]), "all")]
+    assert block
+    assert listed
+    for line in (*block, *listed):
+        assert not obeyed(line)
+        assert line.replace("\u200b", "").isprintable()
+
+
 def check_markdown(word: str) -> None:
     summary = summary_table(f"4 tests: {word}", [cause_of(word)], Path("/work"))
     row = summary.splitlines()[-1]
@@ -145,7 +159,7 @@ def check_html(word: str) -> None:
         assert name not in ("href", "src") or re.fullmatch("#[a-z]+-[0-9]+|data:,", value or ""), value
 
 
-CHECKS = (check_terminal, check_markdown, check_annotation, check_html)
+CHECKS = (check_terminal, check_log, check_markdown, check_annotation, check_html)
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -158,6 +172,7 @@ def test_each_medium_shows_the_words_and_obeys_none(word: str, check: Callable[[
 @given(WORDS)
 def test_a_terminal_a_log_and_markdown_show_any_text(word: str) -> None:
     check_terminal(word)
+    check_log(word)
     check_markdown(word)
     check_annotation(word)
 

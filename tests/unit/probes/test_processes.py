@@ -15,6 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_leakcheck.attribution.handles import live_children
 from pytest_leakcheck.model.resources import RESOURCES
@@ -248,7 +250,7 @@ _SECRET = "S3cret"
         ("psql postgres://u:1234/S3cret@h/d", "psql …"),
         ("psql postgres://u:S3cret", "psql …"),
         ("curl https://h?sig=S3cret https://h/#S3cret https://h/ http://[::1]:80", "curl https://h/… https://h/… https://h/ http://[::1]:80"),
-        ("curl data:S3cret,x://S3cret", "curl …"),
+        ("curl data:S3cret,x://S3cret gone.py::S3cret", "curl …"),
         ("run --pass S3cret --pwd=S3cret --jwt S3cret --cookie session=S3cret", "run --pass … --pwd=… --jwt … --cookie …"),
         ("run --S3~cret=1 ---S3cret", "run --… --…"),
         ("python -c print('S3cret') S3cret", "python -c …"),
@@ -289,6 +291,23 @@ def test_what_may_be_secret_is_left_out(words: str, shown: str) -> None:
 def test_the_rest_stays(words: list[str]) -> None:
     root = str(Path(__file__).parents[3])
     assert mask_secrets(words, root) == words
+
+
+_TOKENS = st.text("abcXYZ019_.~+/=:@?#%&-", min_size=6, max_size=12).map(lambda text: f"s3{text}")
+_OPTIONS = st.sampled_from(["--token", "-H", "-u", "--db-url", "-D", "-e", "--header", "-c", "-k", "-m", "-n", "--tb"])
+_PROGRAMS = st.sampled_from(
+    [["run"], ["python", "train.py"], ["bash", "-c"], ["java", "-jar", "a.jar"], [sys.executable, "-c"]]
+)
+
+
+@settings(max_examples=1_000, deadline=None)
+@given(_PROGRAMS, st.lists(st.tuples(_OPTIONS, _TOKENS, st.integers(0, 5)), min_size=1, max_size=4))
+def test_no_value_of_another_program_is_shown(program: list[str], secrets: list[tuple[str, str, int]]) -> None:
+    ways = ("{0} {1}", "{0}={1}", "{1}", "NAME={1}", "https://{1}@host/x?a={1}", "{0} https://u:{1}@host/{1}#{1}")
+    words = [*program, *(word for option, token, at in secrets for word in ways[at].format(option, token).split())]
+    shown = " ".join(mask_secrets(words))
+    for _option, token, _at in secrets:
+        assert token not in shown, words
 
 
 def test_the_code_of_multiprocessing_is_named_without_its_arguments() -> None:
