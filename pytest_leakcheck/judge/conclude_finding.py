@@ -93,6 +93,15 @@ def no_time_left(budgets: Iterable[Budget], effort: Effort, seconds: float, *, r
     return tuple(_undecided(budget, reason, _advise_more_time(effort, seconds)) for budget in budgets)
 
 
+def no_room_left(budgets: Sequence[Budget], resource: str, used: str) -> Verdict:
+    """Return the ``inconclusive`` verdict on a test whose next iterations would take too much of the machine."""
+    budget = next((one for one in budgets if one.resource == resource), budgets[0])
+    reason = f"stopped at {used}: more iterations would take too much of it"
+    return _undecided(
+        budget, reason, "if each run keeps as much, the test leaks: release it, or run it where there is more"
+    )
+
+
 def stopped_early(plan: Plan, recording: Recording) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that was stopped before its first verdict."""
     names = [budget.resource for budget in plan.budgets] or [*RESOURCES]

@@ -92,7 +92,7 @@ def _settle_environment() -> None:
     is full and Python rebuilds it; the first time, its size changes.
     """
     if not isinstance(os.environ, os._Environ):
-        # Somebody has put another mapping in its place, as `mock.patch` does.
+        # A test has put another mapping in its place, as `mock.patch` does.
         return
     data: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
     key, size = os.environ.encodekey("PYTEST_LEAKCHECK"), sys.getsizeof(data)

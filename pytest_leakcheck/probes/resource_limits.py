@@ -81,6 +81,36 @@ def read_limits() -> dict[str, int]:
     return limits
 
 
+def memory_left(proc: Path = PROC, mount: Path = MOUNT) -> int:
+    """Return the bytes that this process may still take: of the machine, its cgroups and its own limit; 0 if unknown."""
+    left: list[int] = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        available = (proc / "meminfo").read_text(encoding="ascii").partition("MemAvailable:")[2]
+        left.append(int(available.split()[0]) << 10)
+    for group in groups_of(proc=proc, mount=mount):
+        with contextlib.suppress(OSError, ValueError):
+            used = int(group.usage.read_text(encoding="ascii"))
+            lines = (group.folder / "memory.stat").read_text(encoding="ascii").splitlines()
+            reclaimable = next((int(line.split()[1]) for line in lines if line.split()[0] == group.cache), 0)
+            left.append(group.limit - used + reclaimable)
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, _hard = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            left.append(soft - int((proc / "self" / "statm").read_text(encoding="ascii").split()[0]) * PAGE)
+    return max(0, min(left)) if left else 0
+
+
+def free_on(folder: str) -> int:
+    """Return the free bytes of the disk or memory that holds a folder; 0 if unknown."""
+    try:
+        found = os.statvfs(folder)
+    except (AttributeError, OSError):
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
 def _machine_memory() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * PAGE

@@ -125,8 +125,8 @@ class CauseSearch:
         failed = f"the search for the cause failed, please report this: {type(error).__name__}: {error}"
         self._why |= dict.fromkeys(("site", "owner"), failed)
 
-    def end(self) -> None:
-        """Release everything, and note in `culprit` what was found."""
+    def end(self, why: str = "") -> None:
+        """Release everything, and note in `culprit` what was found, and why not more (empty if the time was over)."""
         if self.culprit is not None:
             return
         held, found = self.held().get(self._verdict.resource, ()), self._found
@@ -142,6 +142,7 @@ class CauseSearch:
             self._note_failure(error)
         missing = {"site": not found.where or bool(found.companion), "owner": not found.owner and not found.cycle}
         otherwise = "the iterations ended during the search" if ended_early else "no time was left to search for it"
+        otherwise = why or otherwise
         unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
         found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
         self.culprit = replace(found, hint=self._pool or hint_for(found, held))

@@ -21,6 +21,7 @@ from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.memory import PAGE
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.progress import ProgressReports
+from pytest_leakcheck.runner.room import Room
 from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.user_gauges import Phases
 
@@ -85,6 +86,7 @@ class MeasurementRun:
         self.innocent = innocent
         self.progress = ProgressReports(plan.effort.most)
         self.ceiling = ImposedCeiling(plan.ceiling)
+        self.room = Room()
         self.verdicts: dict[str, Verdict] = {}
         self.sampler: Sampler | None = None
         self.limits: dict[str, int] = {}

@@ -36,6 +36,7 @@ from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain, describe_children
+from pytest_leakcheck.runner.room import Used
 from pytest_leakcheck.runner.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -83,6 +84,9 @@ class Repetition:
         """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
         self._fork_guard.exit_if_forked()
         run = self._run
+        if (used := run.room.iteration_done()) is not None:
+            self._stop_for_room(used)
+            return False
         if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
             return self._measuring.iteration_done()
         self._warmed_up += 1
@@ -95,6 +99,15 @@ class Repetition:
         if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
             return self._measuring.start()
         return not run.time.out_of_time
+
+    def _stop_for_room(self, used: Used) -> None:
+        """Judge by the iterations so far, or end the search for a cause: there is no room for more."""
+        run = self._run
+        if self._measuring is not None:
+            self._measuring.stop(f"there was no room for more iterations: {used}")
+        if run.red is None:
+            run.verdicts.clear()
+            run.verdicts[used.resource] = conclude_finding.no_room_left(run.plan.budgets, used.resource, str(used))
 
     @property
     def searched(self) -> str:
@@ -263,6 +276,18 @@ class Measuring:
             sampler.subtract_own_work()
             return True
         return self._diagnose()
+
+    def stop(self, why: str) -> None:
+        """Judge with what was read so far, without a search; end one that has begun, for this reason."""
+        if self._search is not None:
+            self._search.end(why)
+        elif self._sampler.samples.n:
+            run = self._run
+            self._sampler.read(True)
+            run.time.iteration_done()
+            if self._caches is not None:
+                self._prepare_looks()
+            self._judge_all(final=True)
 
     @property
     def culprit(self) -> Culprit | None:
