@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Self
 
 
 class Unavailable(Exception):
     """The error that a counter cannot be read, or a limit set; the message says why and, if possible, what helps."""
+
+    def released(self) -> Self:
+        """Return this error to be kept: without the frames of its traceback, which hold whatever keeps it."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
 
 
 class NotInUse(Unavailable):

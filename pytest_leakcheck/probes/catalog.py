@@ -45,7 +45,7 @@ def open_instruments(wanted: Iterable[str]) -> tuple[list[Instrument], dict[str,
             try:
                 instrument.open()
             except Unavailable as error:
-                missing[resource] = error
+                missing[resource] = error.released()
             else:
                 instruments.append(instrument)
     return instruments, missing

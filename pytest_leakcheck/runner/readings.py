@@ -83,7 +83,7 @@ class Instruments:
                 try:
                     folder.open()
                 except Unavailable as error:
-                    self.missing[folder.resource] = error
+                    self.missing[folder.resource] = error.released()
                 else:
                     self.folders[folder.resource] = folder
 
