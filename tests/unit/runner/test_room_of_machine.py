@@ -21,8 +21,8 @@ class Machine:
         monkeypatch.setattr(module, "resident_of", lambda _pid: self.resident)
         monkeypatch.setattr(module, "memory_left", lambda: self.memory)
         monkeypatch.setattr(module, "free_on", lambda folder: self.free.get(folder, 0))
-        monkeypatch.setattr(module.tempfile, "gettempdir", lambda: "/tmp")
-        monkeypatch.setattr(module.clock, "monotonic", self._later)
+        monkeypatch.setattr("tempfile.gettempdir", lambda: "/tmp")
+        monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", self._later)
 
     def _later(self) -> float:
         self.now += 1.0
@@ -96,6 +96,6 @@ def test_it_looks_rarely(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> N
         return 0
 
     monkeypatch.setattr(module, "resident_of", read)
-    monkeypatch.setattr(module.clock, "monotonic", lambda: 1.0)
+    monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", lambda: 1.0)
     machine.run(lambda: None)
     assert len(looks) == 2
