@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from projects import Project
+from pytest_leakcheck.cli import main
 from pytest_leakcheck.model import escaping
 from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Cause, Finding, Verdict
@@ -101,7 +103,9 @@ def finding_of(word: str) -> Finding:
     recording = Recording(word, (Series("fd", (1, 2, 3, 4)),), environment={word: word}, unavailable={"rss": word})
     verdict = Verdict("fd", "leak", reason=word, slope=1.0, colour="red", advice=word)
     held = {"fd": (Held(word, 2, word),)}
-    return Finding(word, (verdict,), {"fd": word}, (), held, recording, {"fd": word}, culprit, snapshot_error=word)
+    return Finding(
+        word, (verdict,), {"fd": word}, (), held, recording, {"fd": word}, culprit, snapshot=word, snapshot_error=word
+    )
 
 
 def check_terminal(word: str) -> None:
@@ -156,7 +160,7 @@ def check_html(word: str) -> None:
     assert page.tags.count("script") == PLAIN.tags.count("script") == 1
     assert {name for name, _value in page.attributes} <= {name for name, _value in PLAIN.attributes}
     for name, value in page.attributes:
-        assert name not in ("href", "src") or re.fullmatch("#[a-z]+-[0-9]+|data:,", value or ""), value
+        assert name not in ("href", "src") or re.fullmatch(r"#[a-z]+-[0-9]+|data:,|[\w%.~()'-]*", value or ""), value
 
 
 CHECKS = (check_terminal, check_log, check_markdown, check_annotation, check_html)
@@ -221,3 +225,34 @@ def test_a_session_on_github_prints_no_command_but_its_own(project: Project) -> 
     properties = ET.parse(project.folder / "junit.xml").findall(".//property")
     assert {one.get("name") for one in properties} >= {"leakcheck.site"}, properties
     assert Parsed((project.folder / "page.html").read_text()).tags.count("script") == 1
+
+
+@pytest.mark.parametrize("word", ["\x1b]0;pwned\x07", "\x9b31m\x7f", "\u202e\u2028\u200b"])
+def test_commands_show_what_a_file_says_and_print_no_control_characters(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("finding", "owner", "site", "reason", "link")
+    known = dict.fromkeys(names, word) | {
+        "resource": "fd",
+        "verdict": "leak",
+        "rate": 1.0,
+        "tests": [word],
+        "seen": word,
+    }
+    (tmp_path / "known.json").write_text(json.dumps({"schema": 1, "known": [known]}))
+    (tmp_path / "unknown.json").write_text(json.dumps({"schema": 1, "known": [known | {"tests": {word: word}}]}))
+    (tmp_path / "report.json").write_text(json.dumps({"schema": 4, "resources": {word: 5}}) + "\n")
+    for statuses, name, command in (
+        ((0,), "known.json", ("baseline", "list")),
+        ((2,), "unknown.json", ("baseline", "list")),
+        ((2,), "report.json", ("report", "--no-open")),
+        ((0,), "known.json", ("baseline", "merge")),
+    ):
+        assert main([*command, str(tmp_path / name)]) in statuses
+        printed = "".join(capsys.readouterr())
+        assert printed
+        assert printed.replace("\n", "").isprintable(), printed
+        if command[-1] == "merge":
+            assert json.loads(printed)["known"][0]["reason"] == word
+    assert main(["compare", *[str(tmp_path / "report.json")] * 2]) == 2
+    assert "".join(capsys.readouterr()).replace("\n", "").isprintable()

@@ -12,6 +12,7 @@ from array import array
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from hostile import Hostile
@@ -59,6 +60,8 @@ BY_KEY: weakref.WeakKeyDictionary[Item, bytes] = weakref.WeakKeyDictionary()
 LIVE_KEYS: list[Item] = []
 trainer = Trainer()
 slotted = Slotted()
+# A name that cannot be written after a dot is a key.
+SESSIONS = SimpleNamespace(**{"tok-1": []})
 chain = Item()
 LOG = ""
 logger = logging.getLogger("leaks.logger")
@@ -126,6 +129,10 @@ def class_attribute(_i: int, leaky: bool) -> None:
 
 def instance(_i: int, leaky: bool) -> None:
     _keep(trainer.uploads["all"], bytearray(700), leaky)
+
+
+def namespace(_i: int, leaky: bool) -> None:
+    _keep(vars(SESSIONS)["tok-1"], bytearray(700), leaky)
 
 
 def slots(_i: int, leaky: bool) -> None:

@@ -315,7 +315,7 @@ def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object
 
 def _name_in_namespace(namespace: object, child: object) -> str:
     pairs = list(dict.items(namespace)) if type(namespace) is dict else []
-    return _find_name(pairs, child) or UNNAMED
+    return _find_attribute(pairs, child) or UNNAMED
 
 
 def _describe_function_reference(
@@ -338,6 +338,12 @@ def _describe_function_reference(
 
 def _find_name(pairs: Iterable[tuple[object, object]], wanted: object) -> str:
     return next((name for name, value in pairs if value is wanted and type(name) is str), "")
+
+
+def _find_attribute(pairs: Iterable[tuple[object, object]], wanted: object) -> str:
+    # What cannot be written after a dot is a key of the program in a namespace.
+    name = _find_name(pairs, wanted)
+    return name if not name or name.isidentifier() else f"[{inspection.show_key(name)}]"
 
 
 def _describe_direct_reference(holder: Any, child: object) -> str:
@@ -366,7 +372,7 @@ def _describe_attribute(holder: object, child: object) -> str:
     if frame is not None:
         return f"local {_find_name(list(frame.f_locals.items()), child) or '?'!r}"
     own = list(inspection.namespace_of(holder).items()) if is_class(holder) else []
-    name = _find_name(own or [*(inspection.instance_dict(holder) or {}).items(), *inspection.slots(holder)], child)
+    name = _find_attribute(own or [*(inspection.instance_dict(holder) or {}).items(), *inspection.slots(holder)], child)
     return f".{name}" if name else UNNAMED
 
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from pytest_leakcheck.model.culprit import Culprit, Site, digest_of
+from pytest_leakcheck.model.escaping import escape_controls
 from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Causes, Colour, Finding, Verdict, key_of_cause
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, with_rows_of
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
@@ -169,7 +170,7 @@ def card_of_finding(finding: Finding, session: Session, charts: Iterable[Chart] 
         parts=tuple(_parts(finding, session, command or rerun_command(finding, session))),
         charts=tuple(charts),
         resource=verdict.resource,
-        attached=PurePath(finding.snapshot).name,
+        attached=escape_controls(PurePath(finding.snapshot).name),
     )
 
 

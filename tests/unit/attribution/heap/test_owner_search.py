@@ -47,6 +47,7 @@ CONTAINERS: tuple[dict[Step, str], ...] = (
     {
         leaks.class_attribute: "Trainer.history",
         leaks.instance: "leaks.trainer.uploads[a str of 3]",
+        leaks.namespace: "leaks.SESSIONS.[a str of 5]",
         leaks.slots: "leaks.slotted.entries",
         leaks.closure: "leaks.add closure cell 'items'",
     },
