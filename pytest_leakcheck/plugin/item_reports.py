@@ -31,7 +31,7 @@ from pytest_leakcheck.plugin.inert import LeakError
 from pytest_leakcheck.plugin.other_plugins import AllureResults
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
-from pytest_leakcheck.probes.foreign_files import UnreadableError, parse
+from pytest_leakcheck.probes.foreign_files import Unreadable, parse
 from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
 from pytest_leakcheck.report.glyphs import in_quotes, printable
 from pytest_leakcheck.report.json_file import to_line
@@ -78,14 +78,14 @@ def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]
     """Restore the reports of an item that a subprocess has sent, with the node id that the item has in this process.
 
     Raises:
-        UnreadableError: A report would break the session, because the test disturbed the process.
+        Unreadable: A report would break the session, because the test disturbed the process.
     """
     reports = []
     for data in messages.reports:
         try:
             reports.append(_restore(item, data))
         except Exception as error:  # noqa: BLE001 - whatever pytest or a plugin raises for a damaged report
-            raise UnreadableError(f"a report: {describe_error(error)}") from None
+            raise Unreadable(f"a report: {describe_error(error)}") from None
     return reports
 
 
@@ -93,7 +93,7 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     with OriginalFunctions():
         sent = decode(_Sent, data)
         if replacing := [name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)]:
-            raise UnreadableError(f"{replacing[0]} is a method")
+            raise Unreadable(f"{replacing[0]} is a method")
         found = [parse(Finding, line) for line in sent.leakcheck.splitlines()]
         own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
         for one in own:
@@ -105,7 +105,7 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
         odd = sent.outcome == "failed" and longrepr is None
         odd |= sent.outcome == "skipped" and not (skipped or "wasxfail" in data)
         if odd or (sent.outcome == "rerun" and not item.config.pluginmanager.hasplugin("rerunfailures")):
-            raise UnreadableError(f"{sent.outcome} without a reason")
+            raise Unreadable(f"{sent.outcome} without a reason")
         data = data | {
             "nodeid": item.nodeid,
             "leakcheck": "".join(map(to_line, own)),
@@ -116,7 +116,7 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
         }
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     if not isinstance(report, pytest.TestReport):
-        raise UnreadableError("it is none of a test")
+        raise Unreadable("it is none of a test")
     if is_of_subtest(report):
         # The values were serialized as text; pytest's deserialization quotes them again, so restore them unquoted.
         report.context.kwargs.update(data["_subtest.context"]["kwargs"])

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-
-# The function itself: a test may replace that of the module.
-from json import loads
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from pytest_leakcheck.model.decoding import DecodeError, decode
+from pytest_leakcheck.model import decoding
 
 T = TypeVar("T")
 # No link, and no wait for the other end of a pipe; not on Windows.
@@ -22,7 +19,7 @@ _MAX_TAIL_BYTES: Final = 64 << 10
 _MAX_DEPTH: Final = 50
 
 
-class UnreadableError(Exception):
+class Unreadable(Exception):
     """What a process has sent is not what this package sends: the test has written into its files, or replaced them."""
 
 
@@ -42,16 +39,16 @@ def open_regular(path: str | Path) -> int:
 
 
 def read_text(path: Path) -> str:
-    """Return what a process has sent, empty if there is no file; raise `UnreadableError` if it is too much or no file."""
+    """Return what a process has sent, empty if there is no file; raise `Unreadable` if it is too much or no file."""
     try:
         with open(open_regular(path), encoding="utf-8", errors="replace") as file:
             text = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise UnreadableError(str(error)) from None
+        raise Unreadable(str(error)) from None
     if len(text) > _MAX_BYTES:
-        raise UnreadableError(f"{path.name} has more than {_MAX_BYTES >> 20} MiB")
+        raise Unreadable(f"{path.name} has more than {_MAX_BYTES >> 20} MiB")
     return text
 
 
@@ -62,17 +59,15 @@ def read_tail(descriptor: int) -> str:
 
 
 def parse(kind: type[T], line: str) -> T:
-    """Decode one line of JSON; raise `UnreadableError` if it is not of this type, or is nested too deeply."""
+    """Decode one line of JSON; raise `Unreadable` if it is not of this type, or is nested too deeply."""
     try:
-        value = loads(line)
+        value = decoding.parse(line)
         _check_depth([value], _MAX_DEPTH)
-        return decode(kind, value)
+        return decoding.decode(kind, value)
     except RecursionError:
-        raise UnreadableError("its values are nested too deeply") from None
-    except DecodeError as error:
-        raise UnreadableError(str(error)) from None
-    except ValueError as error:
-        raise UnreadableError(f"not JSON: {error}") from None
+        raise Unreadable("its values are nested too deeply") from None
+    except decoding.DecodeError as error:
+        raise Unreadable(str(error)) from None
 
 
 def _check_depth(value: Any, left: int) -> None:

@@ -5,7 +5,6 @@ A test that keeps 150 MiB would take 5 GiB until the cause is known, and the ker
 
 from __future__ import annotations
 
-import tempfile
 from array import array
 from contextlib import suppress
 
@@ -13,9 +12,10 @@ from contextlib import suppress
 from os import getpid
 from typing import Final, NamedTuple
 
-from pytest_leakcheck.model.resources import RESIDENT, RESOURCES
+from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.folders import watched_folders
 from pytest_leakcheck.probes.memory import resident_of
 from pytest_leakcheck.probes.resource_limits import free_on, memory_left
 
@@ -41,8 +41,7 @@ class Room:
     """What is left when the first iteration has ended: what a test needs once, it may have."""
 
     def __init__(self) -> None:
-        folders = {"shm": "/dev/shm", "disk": tempfile.gettempdir()}  # noqa: S108 - it is only looked at
-        self._folders = {name: path for name, path in folders.items() if name in RESOURCES and free_on(path)}
+        self._folders = {one.resource: one.path for one in watched_folders() if free_on(one.path)}
         self._left: dict[str, int] = {}
         self._resident = 0
         # In arrays, because new objects would be blocks that the harness allocates.

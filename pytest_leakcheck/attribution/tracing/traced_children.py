@@ -34,7 +34,7 @@ from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.probes.child_collectors import unwatch_children, watch_children
 from pytest_leakcheck.probes.clock import monotonic
-from pytest_leakcheck.probes.foreign_files import UnreadableError, parse, private, read_text
+from pytest_leakcheck.probes.foreign_files import Unreadable, parse, private, read_text
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.own_folder import own_folder
 from pytest_leakcheck.probes.processes import descendants, read_command_line
@@ -172,7 +172,7 @@ class TracedChildren:
     def _read(self, pid: int, new: Mapping[int, str]) -> Iterator[tuple[tuple[int, int], Arrival]]:
         """Yield where a child opened its new, or collected, descriptors; keep the reason why some are missing."""
         opened: dict[int, tuple[str, tuple[Site, ...]]] = {}
-        with suppress(UnreadableError, IndexError):
+        with suppress(Unreadable, IndexError):
             for line in read_text(Path(_PREPARED[0].folder, str(pid))).splitlines():
                 seen = parse(_Seen, line)
                 self._reasons[pid] = self._reasons[pid] if seen.opened or seen.collected else seen.why

@@ -52,7 +52,7 @@ from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import unmeasured, why_failed
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.foreign_files import UnreadableError
+from pytest_leakcheck.probes.foreign_files import Unreadable
 from pytest_leakcheck.report.finding_text import junit_properties
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
@@ -79,7 +79,7 @@ class ItemElsewhere(ABC):
         except KeyboardInterrupt:
             report_findings(item, [self._conclude(self._judge_interrupted(), "interrupted")])
             raise
-        except UnreadableError as error:
+        except Unreadable as error:
             reports = [self._report_lost(_unreadable(error), self._resource)]
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             reports = self._conclude_unmeasured(error)
@@ -138,7 +138,7 @@ class IsolatedItem(ItemElsewhere):
         except KeyboardInterrupt:
             report_findings(self._item, [self._conclude(self._judge_interrupted(), "interrupted")])
             raise
-        except UnreadableError as error:
+        except Unreadable as error:
             loss = _unreadable(error)
             return self._conclude([process_lost(self._resource, 0, loss.reason, loss.advice)], "lost")
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
@@ -216,7 +216,7 @@ class Loss:
     sections: tuple[tuple[str, str], ...]
 
 
-def _unreadable(error: UnreadableError) -> Loss:
+def _unreadable(error: Unreadable) -> Loss:
     return Loss(f"sent what cannot be read: {error}", _ADVICE_UNREADABLE, ())
 
 

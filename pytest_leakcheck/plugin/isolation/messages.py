@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.recording import Recording, Sizing
-from pytest_leakcheck.probes.foreign_files import UnreadableError, parse
+from pytest_leakcheck.probes.foreign_files import Unreadable, parse
 from pytest_leakcheck.runner.processes import supervisor
 
 # A line for each warning, subtest and phase of the test.
@@ -93,12 +93,12 @@ def read_lines(text: str) -> Messages:
     """Decode lines up to an incomplete one, which the process was writing when it ended.
 
     Raises:
-        UnreadableError: A line is not what `to_line` writes, because the test disturbed the process.
+        Unreadable: A line is not what `to_line` writes, because the test disturbed the process.
     """
     # The last part is empty, or incomplete.
     lines = text.split("\n")[:-1]
     if len(lines) > _MAX_LINES:
-        raise UnreadableError(f"more than {_MAX_LINES} lines")
+        raise Unreadable(f"more than {_MAX_LINES} lines")
     found = [Messages(), *(parse(Messages, line) for line in lines)]
     return Messages(*(_add_up([getattr(new, one.name) for new in found]) for one in fields(Messages)))
 
@@ -110,10 +110,10 @@ def _add_up(parts: list[Any]) -> Any:
 
 
 def read_failures(text: str) -> dict[int, int]:
-    """Decode what the launcher of ranks has written, if anything; raise `UnreadableError` as `read_lines` does."""
+    """Decode what the launcher of ranks has written, if anything; raise `Unreadable` as `read_lines` does."""
     failures = parse(dict[str, int], text or "{}")
     if not all(rank.isdecimal() for rank in failures):
-        raise UnreadableError("failures: expected numbers of ranks")
+        raise Unreadable("failures: expected numbers of ranks")
     return {int(rank): status for rank, status in failures.items()}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.probes.foreign_files import UnreadableError, open_regular, private, read_tail, read_text
+from pytest_leakcheck.probes.foreign_files import Unreadable, open_regular, private, read_tail, read_text
 from pytest_leakcheck.runner.processes.supervisor import Board, BoardView
 
 
@@ -30,7 +30,7 @@ def replaced(path: Path, how: str) -> Path:
 
 @pytest.mark.parametrize("how", ["pipe", "folder", "second name", "endless", "large", "link"])
 def test_what_stands_in_place_of_a_file_is_refused(tmp_path: Path, how: str) -> None:
-    with pytest.raises(UnreadableError):
+    with pytest.raises(Unreadable):
         read_text(replaced(tmp_path / "messages-0", how))
 
 
