@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.own_folder import make_folder, own_folder, use_folder
+from pytest_leakcheck.probes.own_folder import make_folder, own_folder, remove_folder, use_folder
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, shared_folder
 
 _ALLURE_LISTENER: Final = "allure_listener"
@@ -262,4 +261,4 @@ class XdistController:
 
     def _remove_folders(self) -> None:
         for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)

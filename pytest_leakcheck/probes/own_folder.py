@@ -15,16 +15,30 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pytest_leakcheck.probes.foreign_files import private
-from pytest_leakcheck.probes.own_descriptors import keep_high
+from pytest_leakcheck.probes.own_descriptors import OwnFile, keep_high
 
 PREFIX: Final = "leakcheck-"
 _PATTERN: Final = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
 _LOCK: Final = "lock"
+# What a lock file begins with, so that no file of somebody else is taken for one.
+_MARK: Final = b"pytest-leakcheck "
+# The characters that the kernel writes as octal numbers in a list of mounts.
+_ESCAPED: Final = {ord(one): f"\\{ord(one):03o}" for one in " \t\n\\"}
 # The folder that this process uses, and the process: a forked child makes its own.
 _OF_PROCESS: Final[list[tuple[Path, int]]] = []
+
+
+class _Made(NamedTuple):
+    status: os.stat_result
+    lock: OwnFile
+    process: int
+
+
+# What has been made and not yet removed, in this process or in one that has forked it.
+_MADE: Final[dict[Path, _Made]] = {}
 
 
 def own_folder() -> Path:
@@ -32,7 +46,8 @@ def own_folder() -> Path:
     if not _OF_PROCESS or _OF_PROCESS[0][1] != os.getpid():
         folder = make_folder(tempfile.gettempdir())
         _OF_PROCESS[:] = [(folder, os.getpid())]
-        remove_at_exit(folder)
+        # After what was imported later has cleaned up.
+        atexit.register(remove_folder, folder)
     return _OF_PROCESS[0][0]
 
 
@@ -42,12 +57,27 @@ def use_folder(folder: Path) -> None:
 
 
 def make_folder(parent: str | Path) -> Path:
-    """Create a folder for this user alone, and lock it for as long as this process lives."""
+    """Create a folder for this user alone, and lock it until it is removed or this process ends."""
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-    descriptor = keep_high(private(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-    _try_to_lock(descriptor)
-    os.write(descriptor, f"{os.getpid()} {_start_of(os.getpid())}".encode())
+    try:
+        lock = OwnFile(lambda: keep_high(private(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL)))
+        _try_to_lock(lock.number)
+        os.write(lock.number, b"%s%d %s" % (_MARK, os.getpid(), _start_of(os.getpid())))
+    except OSError:
+        # Without a lock, no later session would remove it.
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    _MADE[folder] = _Made(os.lstat(folder), lock, os.getpid())
     return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that this process has made; does nothing in a forked child, or for any other folder."""
+    made = _MADE.get(folder)
+    if made is not None and made.process == os.getpid():
+        del _MADE[folder]
+        remove_tree(folder, made.status)
+        made.lock.close()
 
 
 @contextlib.contextmanager
@@ -57,46 +87,63 @@ def temporary_folder(parent: str | Path | None = None) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
-def remove_at_exit(folder: Path) -> None:
-    """Remove a folder when this process ends, not a forked child: after what was imported later has cleaned up."""
-    owner = os.getpid()
+def remove_tree(folder: Path, made: os.stat_result) -> bool:
+    """Remove the folder that had this status when it was made; return whether it is gone.
 
-    def remove() -> None:
-        if os.getpid() == owner:
-            shutil.rmtree(folder, ignore_errors=True)
+    Another folder in its place, a link, and one in which something is mounted are left alone.
+    """
+    try:
+        if not os.path.samestat(os.lstat(folder), made) or _holds_mount(folder):
+            return False
+    except OSError:
+        return False
+    # It follows no links.
+    shutil.rmtree(folder, ignore_errors=True)
+    return not os.path.lexists(folder)
 
-    atexit.register(remove)
+
+def _holds_mount(folder: Path) -> bool:
+    """Return whether something is mounted in a folder or over it; False where there is no list of mounts (by /proc)."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            mounted = [line.split(b" ", 5)[4] for line in file]
+    except (OSError, IndexError):
+        return False
+    path = os.fsencode(os.path.realpath(folder).translate(_ESCAPED))
+    return any(one == path or one.startswith(path + b"/") for one in mounted)
 
 
 def remove_left_folders(parent: str | Path) -> None:
     """Remove the folders of this user whose processes were killed."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            if _PATTERN.fullmatch(entry.name) and _is_left(entry):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if _PATTERN.fullmatch(entry.name):
+                _remove_if_left(entry)
 
 
-def _is_left(entry: os.DirEntry[str]) -> bool:
-    """Return whether a folder is one of ours, and its process is gone."""
+def _remove_if_left(entry: os.DirEntry[str]) -> None:
+    """Remove a folder if it is one of ours, and its process is gone."""
     try:
         found = entry.stat(follow_symlinks=False)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            return False
+            return
         descriptor = private(f"{entry.path}/{_LOCK}", os.O_RDWR)
     except (AttributeError, OSError):
         # Windows has no users of this kind.
-        return False
+        return
     try:
-        process, _, started = os.read(descriptor, 64).partition(b" ")
-        return (
-            stat.S_ISREG(os.fstat(descriptor).st_mode)
-            and _try_to_lock(descriptor)
-            and process.isdigit()
-            and _start_of(int(process)) != started.decode("ascii", "replace")
-        )
+        # Only with the lock, so that of two sessions that start now, one removes it.
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_to_lock(descriptor):
+            mark, _, text = os.read(descriptor, 64).partition(_MARK)
+            process, _, started = text.partition(b" ")
+            if text and not mark and process.isdigit() and not (started and _start_of(int(process)) == started):
+                remove_tree(Path(entry.path), found)
+    except OSError:
+        # A file system without what this takes: the folder stays.
+        pass
     finally:
         os.close(descriptor)
 
@@ -112,11 +159,10 @@ def _try_to_lock(descriptor: int) -> bool:
     return True
 
 
-def _start_of(process: int) -> str:
-    """Return when a process began, in ticks of the kernel's clock; empty if there is no such process."""
+def _start_of(process: int) -> bytes:
+    """Return when a process began, in ticks of the kernel's clock; empty if it is unknown or there is no such process."""
     try:
         # The name of the process, in parentheses, may contain anything. proc(5): starttime is field 22.
-        text = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2]
-        return text.split()[19].decode()
+        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[19]
     except (OSError, IndexError):
-        return ""
+        return b""

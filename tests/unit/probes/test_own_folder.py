@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from pytest_leakcheck.probes import own_folder as module
 from pytest_leakcheck.probes.own_folder import (
     make_folder,
     own_folder,
-    remove_at_exit,
+    remove_folder,
     remove_left_folders,
     temporary_folder,
 )
@@ -58,23 +59,24 @@ def test_its_process_lives_though_the_lock_is_lost(tmp_path: Path) -> None:
 
 def test_the_number_of_a_dead_process_may_belong_to_another_one(tmp_path: Path) -> None:
     left = left_by_a_killed_process(tmp_path)
-    (left / "lock").write_text(f"{os.getpid()} 1")
+    (left / "lock").write_text(f"pytest-leakcheck {os.getpid()} 1")
     remove_left_folders(tmp_path)
     assert not left.exists()
 
 
 @pytest.mark.parametrize(
-    "kind", ["no lock", "lock is a link", "lock is a pipe", "empty lock", "other name", "link", "file"]
+    "kind",
+    ["no lock", "lock is a link", "lock is a pipe", "empty lock", "lock of another", "other name", "link", "file"],
 )
 def test_what_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    (elsewhere / "lock").write_text("99999999 5")
+    (elsewhere / "lock").write_text("pytest-leakcheck 99999999 5")
     path = tmp_path / ("leakcheck-notours" if kind == "other name" else "leakcheck-12345678")
     if kind == "link":
         path.symlink_to(elsewhere)
     elif kind == "file":
-        path.write_text("99999999 5")
+        path.write_text("pytest-leakcheck 99999999 5")
     else:
         path.mkdir()
         (path / "golden").touch()
@@ -84,8 +86,10 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path / "lock")
     elif kind == "empty lock":
         (path / "lock").touch()
-    elif kind == "other name":
+    elif kind == "lock of another":
         (path / "lock").write_text("99999999 5")
+    elif kind == "other name":
+        (path / "lock").write_text("pytest-leakcheck 99999999 5")
     remove_left_folders(tmp_path)
     assert path.exists()
     assert (elsewhere / "lock").exists()
@@ -112,24 +116,127 @@ def test_it_is_for_this_user_alone(tmp_path: Path) -> None:
 
 
 def test_it_is_removed_at_exit_but_not_by_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registered: list[Callable[[], None]] = []
-    monkeypatch.setattr("atexit.register", registered.append)
-    folder = make_folder(tmp_path)
-    remove_at_exit(folder)
-    (remove,) = registered
+    registered: list[tuple[Any, ...]] = []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(module, "_OF_PROCESS", [])
+    monkeypatch.setattr("atexit.register", lambda *call: registered.append(call))
+    folder = own_folder()
+    ((remove, *arguments),) = registered
     with monkeypatch.context() as patch:
         patch.setattr("os.getpid", lambda: 1)
-        remove()
+        remove(*arguments)
     assert folder.exists()
-    remove()
+    remove(*arguments)
     assert not folder.exists()
 
 
 def test_a_forked_child_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(module, "_OF_PROCESS", [])
-    monkeypatch.setattr("atexit.register", lambda _: None)
+    monkeypatch.setattr("atexit.register", lambda *_: None)
     mine = own_folder()
     assert own_folder() == mine
     monkeypatch.setattr("os.getpid", lambda: 1)
     assert own_folder() != mine
+
+
+def test_no_descriptor_stays_behind(tmp_path: Path) -> None:
+    with temporary_folder(tmp_path):
+        before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with temporary_folder(tmp_path):
+            assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) == len(before) - 1
+
+
+def test_without_a_lock_no_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where no descriptor is left: nobody would remove the folder."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(module, "private", refuse)
+    with pytest.raises(OSError, match="Too many"):
+        make_folder(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("other", ["folder", "link"])
+def test_what_lies_in_its_place_stays(tmp_path: Path, other: str) -> None:
+    golden = tmp_path / "golden"
+    golden.mkdir()
+    (golden / "file").touch()
+    with temporary_folder(tmp_path) as folder:
+        folder.rename(tmp_path / "moved")
+        if other == "link":
+            folder.symlink_to(golden)
+        else:
+            golden.rename(folder)
+    assert (folder / "file").exists()
+
+
+def test_another_folder_is_not_removed_by_name(tmp_path: Path) -> None:
+    remove_folder(tmp_path)
+    assert tmp_path.exists()
+
+
+def test_what_is_mounted_in_it_stays(tmp_path: Path) -> None:
+    golden = tmp_path / "golden"
+    golden.mkdir()
+    (golden / "file").touch()
+    program = """
+import os, subprocess, sys
+from pathlib import Path
+from pytest_leakcheck.probes.own_folder import remove_tree
+for name in "with blank\\\t", "plain":
+    folder = Path(sys.argv[1], name)
+    (folder / "below").mkdir(parents=True)
+    subprocess.run(["mount", "--bind", sys.argv[2], str(folder / "below")], check=True)
+    assert not remove_tree(folder, os.lstat(folder))
+    subprocess.run(["umount", str(folder / "below")], check=True)
+    assert remove_tree(folder, os.lstat(folder))
+"""
+    command = ["unshare", "--map-root-user", "--mount", sys.executable, "-c", program, str(tmp_path), str(golden)]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no program to mount with")
+    if "unshare: " in ended.stderr or "mount: " in ended.stderr:
+        pytest.skip(f"nothing can be mounted here: {ended.stderr}")
+    assert ended.returncode == 0, ended.stderr
+    assert (golden / "file").exists()
+
+
+def test_of_two_sessions_that_start_at_once_one_removes(tmp_path: Path) -> None:
+    left = left_by_a_killed_process(tmp_path)
+    descriptor = os.open(left / "lock", os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    remove_left_folders(tmp_path)
+    assert left.exists()
+    os.close(descriptor)
+    remove_left_folders(tmp_path)
+    assert not left.exists()
+
+
+def test_a_process_of_another_namespace_is_not_taken_for_dead(tmp_path: Path) -> None:
+    """Its number means nothing here, but its lock does."""
+    program = (
+        "import sys; from pytest_leakcheck.probes.own_folder import make_folder; "
+        "print(make_folder(sys.argv[1]), flush=True); sys.stdin.read()"
+    )
+    command = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", program]
+    try:
+        other = subprocess.Popen([*command, str(tmp_path)], stdin=-1, stdout=-1, stderr=-1, text=True)
+    except FileNotFoundError:
+        pytest.skip("no program to make a namespace with")
+    with other:
+        assert other.stdin is not None and other.stdout is not None and other.stderr is not None
+        folder = other.stdout.readline().strip()
+        if not folder:
+            pytest.skip(f"no namespace can be made here: {other.stderr.read()}")
+        assert Path(folder, "lock").read_text().startswith("pytest-leakcheck 1 ")
+        remove_left_folders(tmp_path)
+        assert Path(folder).is_dir()
+        other.stdin.close()
+    remove_left_folders(tmp_path)
+    assert not Path(folder).exists()
