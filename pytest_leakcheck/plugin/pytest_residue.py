@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from _pytest import tmpdir
 from _pytest.junitxml import xml_key
 
 from pytest_leakcheck.plugin.pytest_versions import forget_failed_subtests
+from pytest_leakcheck.probes.own_folder import remove_tree
 
 
 class Residue:
@@ -36,18 +36,22 @@ class Residue:
         self._section_count = len(item._report_sections)
         self._property_count = len(item.user_properties)
         self._outliving: list[pytest.FixtureDef[Any]] = []
-        self._folders: list[Path] = []
+        self._folders: list[tuple[Path, os.stat_result]] = []
         self._junit = _JunitState(item.config)
         self._stash_keys: set[Any] = set()
         _settle_environment()
 
+    def after_setup(self, definition: pytest.FixtureDef[Any]) -> None:
+        """Record the folders that a fixture has just made, if it is pytest's own: a test may put others in their place."""
+        if definition.scope == "function":
+            self._folders += [(one, os.lstat(one)) for one in _folders_made_by(definition)]
+
     def before_teardown(self) -> None:
-        """Record the fixtures that outlive this iteration, and the folders that pytest has made in it."""
+        """Record the fixtures that outlive this iteration."""
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
-        named = [one for name, used in definitions.items() for one in self._with_overridden(name, used)]
+        named = (one for name, used in definitions.items() for one in self._with_overridden(name, used))
         self._outliving = [one for one in named if one.scope != "function"]
-        self._folders = [folder for one in named if one.scope == "function" for folder in _folders_made_by(one)]
 
     def _with_overridden(self, name: str, used: pytest.FixtureDef[Any]) -> Sequence[pytest.FixtureDef[Any]]:
         """Return all fixtures of one name, because a fixture that overrides another may use it."""
@@ -76,9 +80,10 @@ class Residue:
             self._junit = _JunitState(item.config)
         else:
             self._junit.put_back()
-            for folder in self._folders:
-                _remove(folder, item.config)
-        self._folders = []
+            for folder, made in self._folders:
+                if remove_tree(folder, made):
+                    _release_number(item.config, folder.name.lower())
+        self._folders.clear()
         # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
         self._stash_keys = self._stash_keys or set(item.stash._storage)
         rebuild(item.stash, self._stash_keys)
@@ -144,18 +149,6 @@ def _folders_made_by(definition: pytest.FixtureDef[Any]) -> list[Path]:
     if module == pytest.Pytester.__module__ and isinstance(value, pytest.Pytester):
         return [value.path, value._test_tmproot]
     return []
-
-
-def _remove(folder: Path, config: pytest.Config) -> None:
-    """Remove a folder of pytest's own, and let pytest reuse its number; leave alone what a test has put in its place."""
-    try:
-        is_own = folder.parent == config._tmp_path_factory.getbasetemp() and not folder.is_symlink()  # type: ignore[attr-defined]
-    except (AttributeError, OSError):
-        return
-    if is_own:
-        # It follows no links.
-        shutil.rmtree(folder, ignore_errors=True)
-        _release_number(config, folder.name.lower())
 
 
 def _release_number(config: pytest.Config, folder: str) -> None:

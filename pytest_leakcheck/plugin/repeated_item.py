@@ -153,6 +153,15 @@ class Repeater:
             for finding in item.stash.get(keys.FINDINGS, []):
                 apply(finding, item, self._settings)
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        result = yield
+        if keys.REPEATING in request.node.stash:
+            request.node.stash[keys.REPEATING].residue.after_setup(fixturedef)
+        return result
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         if keys.REPEATING in item.stash:

@@ -141,12 +141,10 @@ def test_a_forked_child_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_descriptor_stays_behind(tmp_path: Path) -> None:
+    before = {*Path("/proc/self/fd").iterdir()}
     with temporary_folder(tmp_path):
-        before = os.listdir("/proc/self/fd")
-    for _ in range(3):
-        with temporary_folder(tmp_path):
-            assert len(os.listdir("/proc/self/fd")) == len(before)
-    assert len(os.listdir("/proc/self/fd")) == len(before) - 1
+        assert len({*Path("/proc/self/fd").iterdir()} - before) == 1
+    assert {*Path("/proc/self/fd").iterdir()} == before
 
 
 def test_without_a_lock_no_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +228,9 @@ def test_a_process_of_another_namespace_is_not_taken_for_dead(tmp_path: Path) ->
     except FileNotFoundError:
         pytest.skip("no program to make a namespace with")
     with other:
-        assert other.stdin is not None and other.stdout is not None and other.stderr is not None
+        assert other.stdin
+        assert other.stdout
+        assert other.stderr
         folder = other.stdout.readline().strip()
         if not folder:
             pytest.skip(f"no namespace can be made here: {other.stderr.read()}")
