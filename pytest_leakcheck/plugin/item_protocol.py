@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 
@@ -36,7 +35,6 @@ from pytest_leakcheck.plugin.second_pass import SecondPass
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.probes.own_folder import remove_left_folders
-from pytest_leakcheck.runner.processes.private_tmpdir import private_tmpdir
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
@@ -52,12 +50,11 @@ def register(config: pytest.Config, settings: Settings) -> None:
         account_for_tensors()
         config.add_cleanup(remove_probes)
     sampling = Sampling(config, settings) if keys.PROCESS not in config.stash else None
-    folder = None
     if sampling is not None:
         if not is_worker(config):
             remove_left_folders(tempfile.gettempdir())
         if is_worker(config) or not is_distributed(config):
-            folder = prepare_own_folder(config)
+            prepare_own_folder(config)
     if traced_children.prepare_children():
         config.add_cleanup(traced_children.release_children)
     plans = Plans(settings, sampling)
@@ -83,7 +80,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         hooks["leakcheck-sampling"] = sampling
         hooks["leakcheck-second-pass"] = SecondPass(session)
     # The last one: of hooks that run first, its own runs first, so the others know whether the item is measured.
-    hooks["leakcheck-state"] = ItemState(folder)
+    hooks["leakcheck-state"] = ItemState()
     for name, one in hooks.items():
         config.pluginmanager.register(one, name)
 
@@ -146,9 +143,7 @@ class ItemProtocol:
 class ItemState:
     """The hooks that note why an item is not measured, and release what was stored on it: pytest keeps all items."""
 
-    def __init__(self, folder: Path | None) -> None:
-        """Take the folder in which a measured item has its private temporary folder; None without one."""
-        self._folder = folder
+    def __init__(self) -> None:
         self._item: pytest.Item | None = None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -156,10 +151,8 @@ class ItemState:
         self._item = item
         item.stash[keys.UNMEASURED] = find_debugger(item.config)
         began = clock.monotonic()
-        measured = is_asked(item) and not waits(item) and not item.stash[keys.UNMEASURED]
         try:
-            with private_tmpdir(self._folder if measured else None):
-                return (yield)
+            return (yield)
         finally:
             if waits(item):
                 item.stash[keys.FIRST_RUN].seconds = clock.monotonic() - began

@@ -20,6 +20,7 @@ import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.plugin import silent_tmpdir
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_folder import make_folder, own_folder, remove_folder, use_folder
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, shared_folder
@@ -225,21 +226,25 @@ def sending_reports_of(item: pytest.Item) -> Iterator[None]:
         interactor.item_index = before
 
 
-def prepare_own_folder(config: pytest.Config) -> Path | None:
-    """Return the folder in which this process has a private temporary folder while it judges; None if it has none.
-
-    A worker gets the folder from its controller.
-    """
+def prepare_own_folder(config: pytest.Config) -> None:
+    """Give this process a private temporary folder for silent runs, where possible. A worker gets it from its controller."""
     given: dict[str, Any] = getattr(config, "workerinput", {})
     with contextlib.suppress(OSError):
         shared = shared_folder()
         if is_worker(config) and shared and shared == given.get(_SHARED_KEY):
             use_folder(Path(given[_FOLDER_KEY]))
         elif is_worker(config) or not shared or not has_room(shared):
-            return None
+            return
         config.stash[SESSION_FOLDER] = shared
-        return own_folder()
-    return None
+        silent_tmpdir.prepare(config, own_folder(), shared)
+
+
+def prepare_given_folder(config: pytest.Config, folder: Path) -> None:
+    """Let this process, started for one test, use a folder that its session has made and removes."""
+    use_folder(folder)
+    with contextlib.suppress(OSError):
+        if has_room(str(folder.parent)) and (shared := shared_folder()):
+            silent_tmpdir.prepare(config, folder, shared)
 
 
 class XdistController:

@@ -42,6 +42,7 @@ from pytest_leakcheck.plugin.pytest_residue import Residue
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.report_files import DeviceSnapshot
 from pytest_leakcheck.plugin.session_report import SessionReport
+from pytest_leakcheck.plugin.silent_tmpdir import silent_tmpdir
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, unmeasured
 from pytest_leakcheck.plugin.watchdog import Blocked, Watchdog
 from pytest_leakcheck.probes import clock
@@ -95,10 +96,12 @@ class Repeater:
     def judge_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Repeat an item that has run before, in the second pass, and log a red finding as one more report."""
         first = item.stash[keys.FIRST_RUN]
-        with self._measuring(item):
-            finding, _reports = self._repeat(item, plan, _Runs(item, first.seconds))
-        with room_for_descriptors(), Watchdog(item.config) as watchdog:
-            tear_down_unlogged(item, nextitem, watchdog.limit(first.seconds))
+        with silent_tmpdir(item.config):
+            with self._measuring(item):
+                finding, _reports = self._repeat(item, plan, _Runs(item, first.seconds))
+            with room_for_descriptors(), Watchdog(item.config) as watchdog:
+                tear_down_unlogged(item, nextitem, watchdog.limit(first.seconds))
+        with room_for_descriptors():
             if finding is not None:
                 self.log_if_red(item, finding)
         self.pytest_runtest_logfinish(item.nodeid)
@@ -228,7 +231,9 @@ class Repeater:
 
     def _iterate(self, item: pytest.Item, iteration: keys.Iteration, runs: _Runs, timer: Timer) -> Result | None:
         repetition = iteration.repetition
-        repetition.begin()
+        with silent_tmpdir(item.config):
+            # What is read later is chosen here.
+            repetition.begin()
         while True:
             iteration.count += 1
             timer.start()
@@ -333,6 +338,7 @@ class _Runs:
     def silence(self) -> None:
         """Show further runs to no other plugin; does nothing in the second pass, where none is shown."""
         if self.is_first_logged:
+            self._context.enter_context(silent_tmpdir(self._item.config))
             self._context.enter_context(AllureResults(self._item.config).paused())
             self._context.enter_context(self._pending)
             self._begin_silence()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FunctionType
 from typing import Any, Final
 
@@ -37,9 +37,14 @@ _HEAD_SIZE: Final = 9
 
 
 def leave_out(prefix: str) -> None:
-    """Note no path with this prefix in `MadeElsewhere`, because the program that makes it removes it."""
+    """Count nothing whose path has this prefix, because the program that makes it removes it."""
     if prefix not in _LEFT_OUT:
         _LEFT_OUT.append(prefix)
+
+
+def is_left_out(path: str) -> bool:
+    """Return whether a path has such a prefix."""
+    return os.path.realpath(path).startswith(tuple(_LEFT_OUT))
 
 
 class _Listener:
@@ -104,10 +109,14 @@ class MadeElsewhere(_Listener):
         self._text = mmap.mmap(-1, _TEXT_SIZE)
         self._listed = (folder, os.path.realpath(folder))
         inside = [f"{one}/" for one in self._listed if whole]
-        self._left_out = (*inside, *_NO_FILES, *_LEFT_OUT)
+        self._left_out: tuple[str, ...] = (*inside, *_NO_FILES, *_LEFT_OUT)
 
     def restart(self) -> None:
         self._text[:] = bytes(_TEXT_SIZE)
+
+    def leave_to_listing(self, folders: Collection[str]) -> None:
+        """Note nothing below these folders, because they are listed at all levels."""
+        self._left_out += tuple(f"{one}/" for path in folders for one in {path, os.path.realpath(path)})
 
     def note(self, path: str) -> None:
         path = os.path.abspath(path)

@@ -25,7 +25,7 @@ from os import fstat, scandir
 from typing import Final
 
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.audit_events import MadeElsewhere, MadeHere
+from pytest_leakcheck.probes.audit_events import MadeElsewhere, MadeHere, is_left_out
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.memory import read_mappings
 from pytest_leakcheck.probes.own_descriptors import open_own
@@ -34,6 +34,9 @@ from pytest_leakcheck.probes.processes import descendants
 
 # The names of a private temporary folder and of the folder around it: short, because the path of a socket has 107 bytes.
 PRIVATE_NAME: Final = "t"
+# The folder for ``tmp_path`` in a private one, as short as that of a plain session, and those of sessions within a test.
+PYTEST_NAME: Final = "pytest"
+_OF_PYTEST: Final = (f"{PYTEST_NAME}/", "pytest-of-")
 PRIVATE_FOLDER: Final = re.compile(rf".*/{PREFIX}[a-z0-9_]{{8}}/{PRIVATE_NAME}")
 # Nanoseconds: longer than a tick of the kernel's clock, 10 ms at 100 Hz, and more on a virtual machine that waits for a
 # CPU. A second change within one tick may leave the folder's time unchanged.
@@ -43,6 +46,35 @@ _REMOVED: Final = (FileNotFoundError, NotADirectoryError, PermissionError)
 # `multiprocessing`.
 _HEX_NUMBER: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _RANDOM_END: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
+
+
+class MadeBeside:
+    """The folders that this process makes in the shared temporary folder while it does not use its private one.
+
+    A fixture that a test set up in its logged run may hold one, and so may a module. A private folder counts them, too.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Begin; what is in the folder by now does not count."""
+        self._path, self._made = path, MadeHere()
+        self._earlier = dict.fromkeys(os.listdir(path))
+        self._made.start()
+        _BESIDE.append(self)
+
+    def close(self) -> None:
+        _BESIDE.remove(self)
+        self._made.stop()
+
+    def paths(self) -> Iterator[str]:
+        with contextlib.suppress(OSError), scandir(self._path) as entries:
+            for entry in entries:
+                new = entry.name in self._made and entry.name not in self._earlier
+                ours = entry.name.startswith((PREFIX, *_OF_PYTEST)) or is_left_out(entry.path)
+                if new and not ours and entry.is_dir(follow_symlinks=False):
+                    yield entry.path
+
+
+_BESIDE: Final[list[MadeBeside]] = []
 
 
 class Folder:
@@ -62,6 +94,8 @@ class Folder:
         self.elsewhere = elsewhere
         self.private = PRIVATE_FOLDER.fullmatch(path) is not None
         self._made = None if self.private else MadeHere()
+        # The paths of other folders that are listed with a private one.
+        self._beside: tuple[str, ...] = ()
         # Dicts in place of sets, because up to Python 3.13 a dict of strings and ints is no object that is counted.
         self._start: dict[str, None] = {}
         # Entries of a shared folder that Python here has not created: of unknown origin, with the row of their arrival;
@@ -95,6 +129,10 @@ class Folder:
 
     def restart(self) -> None:
         """Take the current entries as the start state and forget everything else."""
+        if self.private:
+            self._beside = tuple(path for one in _BESIDE for path in one.paths())
+            if self.elsewhere is not None:
+                self.elsewhere.leave_to_listing(self._beside)
         self._start = dict.fromkeys(self._list())
         for entries in (self._unknown, self._used, self._theirs, self._aside, self._gone):
             entries.clear()
@@ -180,6 +218,10 @@ class Folder:
         if self.elsewhere is not None and self.named:
             yield from self.elsewhere.names()
 
+    def path_of(self, name: str) -> str:
+        """Return the path of an entry of `names`."""
+        return os.path.join(self.path, name)
+
     def kinds(self) -> list[str]:
         """Return a path with a name pattern, for each entry that counts; similar names have the same pattern."""
         names = dict.fromkeys(self.names())
@@ -234,13 +276,19 @@ class Folder:
         return name in self._used or name.startswith("/") or (self._made is not None and name in self._made)
 
     def _list(self) -> Iterator[str]:
-        """Yield the entries of a shared folder, or those of a private one and all folders below it."""
-        folders = [""]
+        """Yield the entries of a shared folder, or those of a private one, and of those beside it, at all levels."""
+        folders = ["", *(f"{path}/" for path in self._beside)]
+        if self._beside:
+            # The time of the folder does not tell what changes elsewhere.
+            self._listed[1] = self._counted[1] = 0
         while folders:
             above = folders.pop()
             # The test may have removed it, or have put a file in its place.
-            with contextlib.suppress(*_REMOVED), scandir(f"{self.path}/{above}") as entries:
+            with contextlib.suppress(*_REMOVED), scandir(self.path_of(above)) as entries:
                 for entry in entries:
+                    if self.private and not above and f"{entry.name}/".startswith(_OF_PYTEST):
+                        # pytest removes what lies there.
+                        continue
                     yield f"{above}{entry.name}"
                     if self.private and entry.is_dir(follow_symlinks=False):
                         folders.append(f"{above}{entry.name}/")

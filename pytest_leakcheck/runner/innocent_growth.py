@@ -150,7 +150,7 @@ class InnocentGrowth:
         folder = sampler.instruments.folders.get(suspicion.resource)
         if folder is None or suspicion.explicit:
             return None
-        new = dict.fromkeys(f"{folder.path}/{name}" for name in folder.names())
+        new = dict.fromkeys(folder.path_of(name) for name in folder.names())
         earlier = (path for path in _temporary_directories() if path not in new)
         removed = {path: sum(one.startswith(f"{path}/") for one in new) for path in earlier}
         if 2 * sum(removed.values()) <= len(new):

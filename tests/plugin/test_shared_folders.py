@@ -152,36 +152,147 @@ def test_the_temporary_folder_is_private_while_a_test_is_judged_and_counted_thro
         import pytest
 
         NUMBERS = count()
+        IMPORTED = tempfile.mkdtemp()
 
         @pytest.fixture(scope="module")
         def folder():
-            Path("session").write_text(f"{tempfile.gettempdir()} {os.environ['PYTEST_DEBUG_TEMPROOT']}")
             return tempfile.mkdtemp()
 
+        def leave(*folder):
+            path = os.path.join(*folder, "below")
+            os.makedirs(path, exist_ok=True)
+            # Python raises no audit event for it.
+            os.mkfifo(f"{path}/{next(NUMBERS)}")
+
         @pytest.mark.disk_budget
-        def test_below(folder):
-            os.mkfifo(f"{folder}/{next(NUMBERS)}")
+        def test_imported():
+            leave(IMPORTED)
+
+        @pytest.mark.leakcheck(resources=("disk",))
+        def test_of_fixture(folder):
+            leave(folder)
+
+        @pytest.mark.disk_budget
+        def test_below():
+            with open("where", "a") as where:
+                where.write(tempfile.gettempdir() + "\\n")
+            leave(tempfile.gettempdir())
 
         @pytest.mark.disk_budget(0)
-        def test_of_pytest(tmp_path):
+        def test_of_pytest(tmp_path, tmp_path_factory):
             (tmp_path / "file").touch()
-
-        def test_plain(tmp_path):
-            assert tmp_path.is_relative_to(tempfile.gettempdir())
-            assert "TEMP" not in os.environ and "PYTEST_DEBUG_TEMPROOT" not in os.environ
+            # pytest removes it at the end.
+            tmp_path_factory.mktemp("made")
         """,
         "test_it.py",
         TMPDIR=str(temporary),
     )
-    assert outcome.verdicts == {("test_below", "disk"): "leak", ("test_of_pytest", "disk"): "ok"}, outcome.text
-    assert outcome.last_line == "1 failed, 2 passed"
-    own, of_pytest = (project.folder / "session").read_text().split()
-    # What a session within this one keeps for its tests is no more the test's than what this one keeps.
-    assert of_pytest == str(temporary)
-    session = Path(own)
-    assert (session.name, session.parent.parent) == ("t", temporary)
-    assert len(str(session)) <= len(f"{temporary}/leakcheck-12345678/t")
-    assert [one.name for one in temporary.iterdir() if not one.name.startswith("pytest-of-")] == []
+    assert outcome.verdicts == {
+        ("test_imported", "disk"): "leak",
+        ("test_of_fixture", "disk"): "leak",
+        ("test_below", "disk"): "leak",
+        ("test_of_pytest", "disk"): "ok",
+    }, outcome.text
+    plain, *silent = map(Path, (project.folder / "where").read_text().split())
+    assert plain == temporary
+    assert len({*silent}) == 1
+    assert (silent[0].name, silent[0].parent.parent) == ("t", temporary)
+    assert len(str(silent[0])) <= len(f"{temporary}/leakcheck-12345678/t")
+    # What the test itself has left in the session's own run stays, as in a plain session.
+    assert not silent[0].exists()
+    assert not [*temporary.glob("leakcheck-*")]
+
+
+HOLDS: Final = """
+    import os, tempfile
+    from pathlib import Path
+    import pytest
+
+    NAMES = ("TMPDIR", "TEMP", "TMP", "PYTEST_DEBUG_TEMPROOT")
+    BEFORE = [one in os.environ for one in NAMES if one != "TMPDIR"]
+
+    def check(tmp_path, factory):
+        assert tmp_path.is_relative_to(tempfile.gettempdir())
+        assert tmp_path.parent == factory.getbasetemp()
+        assert [one in os.environ for one in NAMES if one != "TMPDIR"] == BEFORE
+        assert all(os.environ[one] == tempfile.gettempdir() for one in NAMES[:3] if one in os.environ)
+        (tmp_path / "file").write_text("kept")
+
+    @pytest.fixture(scope="module")
+    def made(tmp_path_factory): return tmp_path_factory.mktemp("made")
+
+    @pytest.mark.leakcheck(iterations=5)
+    def test_marked(tmp_path, tmp_path_factory, made):
+        check(tmp_path, tmp_path_factory)
+        assert made.is_relative_to(tempfile.gettempdir().partition("/leakcheck-")[0])
+
+    def test_fixture(leakcheck, tmp_path, tmp_path_factory):
+        check(tmp_path, tmp_path_factory)
+        for _ in leakcheck.steps(100, fd=0):
+            pass
+
+    def test_unmarked(tmp_path, tmp_path_factory, made):
+        check(tmp_path, tmp_path_factory)
+        assert made.is_dir()
+"""
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n1",), ("--basetemp=below",)], ids=str)
+def test_what_holds_of_the_temporary_folders_in_a_plain_session_holds_in_each_run(
+    project: Project, temporary: Path, arguments: tuple[str, ...]
+) -> None:
+    project.write("test_it.py", HOLDS)
+    arguments = tuple(one.replace("=below", f"={temporary}/below") for one in arguments)
+    outcome = project.run("--leakcheck-scope=all", *arguments, TMPDIR=str(temporary))
+    assert outcome.last_line == "3 passed", outcome.text
+    assert {one["verdict"] for one in outcome.findings} <= {"ok", "inconclusive"}
+    assert "does not repeat" not in outcome.text, outcome.text
+    # Those of a plain session are kept.
+    kept = sorted(path.parent.name for path in temporary.rglob("file") if not path.parent.name.endswith("current"))
+    assert kept == ["test_fixture0", "test_marked0", "test_unmarked0"]
+    assert not [*temporary.glob("leakcheck-*")]
+
+
+@pytest.mark.laboratory
+def test_they_hold_in_isolated_tests(project: Project, temporary: Path) -> None:
+    project.write("test_it.py", HOLDS)
+    outcome = project.run("--leakcheck-scope=all", "--leakcheck-isolate", TMPDIR=str(temporary))
+    assert outcome.last_line == "3 passed", outcome.text
+    assert "does not repeat" not in outcome.text, outcome.text
+    assert not [*temporary.glob("leakcheck-*")]
+
+
+@pytest.mark.parametrize("chosen", ["temporary", "base", "environment"])
+def test_folders_that_the_project_has_chosen_stay(project: Project, temporary: Path, chosen: str) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import os, tempfile
+        from pathlib import Path
+        import pytest
+
+        HERE = Path(__file__).parent
+
+        @pytest.fixture(scope="session", autouse=True)
+        def chosen(tmp_path_factory):
+            with pytest.MonkeyPatch.context() as patch:
+                if os.environ["CHOSEN"] == "temporary":
+                    patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("chosen")))
+                    patch.setattr(tempfile, "tempdir", None)
+                if os.environ["CHOSEN"] == "environment":
+                    patch.setattr(os, "environ", dict(os.environ))
+                yield os.environ["TMPDIR"]
+
+        @pytest.mark.leakcheck(iterations=3)
+        def test_it(chosen, tmp_path):
+            if os.environ["CHOSEN"] == "temporary":
+                assert tempfile.gettempdir() == chosen
+            assert tmp_path.parent == HERE / "base"
+        """,
+    )
+    outcome = project.run("--basetemp=base", TMPDIR=str(temporary), CHOSEN=chosen)
+    assert outcome.last_line == "1 passed", outcome.text
+    assert "does not repeat" not in outcome.text, outcome.text
 
 
 @pytest.mark.laboratory
@@ -201,18 +312,17 @@ def test_each_worker_and_each_isolated_test_has_a_temporary_folder_of_its_own(
         def test_where(turn, tmp_path):
             code = "import tempfile; print(tempfile.gettempdir())"
             child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-            folder = {tempfile.gettempdir(), child.stdout.strip(), *(os.environ[name] for name in ("TMPDIR", "TEMP", "TMP"))}
+            folder = {tempfile.gettempdir(), child.stdout.strip(), os.environ["TMPDIR"]}
+            if tempfile.gettempdir() == str(tmp_path).partition("/pytest-of-")[0]:
+                # The session's own run.
+                return
             Path(tempfile.gettempdir(), "left").touch()
             Listener(family="AF_UNIX").close()
             with open("where", "a") as where:
                 where.write(" ".join([*folder, str(tmp_path)]) + "\\n")
         """,
     )
-    for arguments, inner in (
-        (("-n2", "--dist=each"), "popen-gw"),
-        (("--leakcheck-isolate",), "isolated"),
-        (("-n2", "--dist=each", "--leakcheck-isolate"), "popen-gw"),
-    ):
+    for arguments in ("-n2", "--dist=each"), ("--leakcheck-isolate",), ("-n2", "--dist=each", "--leakcheck-isolate"):
         (project.folder / "where").unlink(missing_ok=True)
         outcome = project.run(*arguments, TMPDIR=str(temporary))
         assert outcome.status == 0, outcome.text
@@ -221,6 +331,5 @@ def test_each_worker_and_each_isolated_test_has_a_temporary_folder_of_its_own(
         assert len(folders) >= 2
         for folder, tmp_path in lines:
             assert Path(folder).parent.parent == temporary
-            assert f"/{inner}" in tmp_path
-            assert Path(tmp_path).relative_to(temporary).parts[0].startswith("pytest-of-")
+            assert Path(tmp_path).parent == Path(folder, "pytest")
         assert [one.name for one in temporary.iterdir() if not one.name.startswith("pytest-of-")] == []

@@ -30,6 +30,7 @@ from pytest_leakcheck.model.recording import AT_CALLS, EXACT, Recording, Sizing
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
+from pytest_leakcheck.plugin.other_plugins import prepare_given_folder
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
 from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
@@ -90,7 +91,9 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
         config.pluginmanager.set_blocked(name)
     child = Child(task, rank)
     config.pluginmanager.register(child, "leakcheck-child")
-    if sizing is not None:
+    if sizing is None:
+        prepare_given_folder(config, Path(task.folder))
+    else:
         config.stash[keys.SIZE] = sizing.size
         config.pluginmanager.register(SizedProtocol(sizing, child, rank), "leakcheck-sized")
     return (yield)

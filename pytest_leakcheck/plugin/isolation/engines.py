@@ -146,7 +146,8 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         reports=folder_of_reports(config, config.stash[keys.SETTINGS]),
     )
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-    if has_room(str(folder.parent)):
+    # In the process of a repeated test, only silent runs have a private temporary folder.
+    if sizing is not None and has_room(str(folder.parent)):
         # Otherwise, the path of a socket in it would be too long.
         environment |= variables_for(folder)
     program, start = folder / supervisor.PROGRAM, folder / "start"

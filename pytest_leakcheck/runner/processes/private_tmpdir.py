@@ -16,9 +16,8 @@ from typing import Final
 from pytest_leakcheck.probes.folders import PRIVATE_NAME
 from pytest_leakcheck.probes.own_folder import PREFIX
 
+# Those that `tempfile` reads, in this order.
 _TMPDIR_VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")
-# The folder in which pytest makes those of ``tmp_path``.
-_PYTEST_VARIABLE: Final = "PYTEST_DEBUG_TEMPROOT"
 # Both in bytes: the maximum length of a Unix socket's path (`sun_path`), and the length of the longest suffix that the
 # standard library (`multiprocessing`) appends to the temporary folder.
 _MAX_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
@@ -42,28 +41,21 @@ def has_room(shared: str) -> bool:
 
 
 def variables_for(folder: Path) -> dict[str, str]:
-    """Create the temporary folder inside `folder`; return the environment variables that select it, but for pytest."""
+    """Create the temporary folder inside `folder`; return the variables that select it: the first, and others in use."""
     own = folder / PRIVATE_NAME
     own.mkdir(mode=0o700, exist_ok=True)
-    outside = os.environ.get(_PYTEST_VARIABLE, str(folder.parent))
-    return {**dict.fromkeys(_TMPDIR_VARIABLES, str(own)), _PYTEST_VARIABLE: outside}
+    return {name: str(own) for name in _TMPDIR_VARIABLES if name in os.environ or name == _TMPDIR_VARIABLES[0]}
 
 
 @contextlib.contextmanager
-def private_tmpdir(folder: Path | None) -> Iterator[None]:
-    """Use a temporary folder inside `folder`, also in child processes; None changes nothing.
-
-    What the program itself sets meanwhile stays.
-    """
-    if folder is None:
-        yield
-        return
+def private_tmpdir(folder: Path) -> Iterator[Path]:
+    """Use the temporary folder inside `folder`, also in child processes. What the program itself sets meanwhile stays."""
     environment, ours = os.environ, variables_for(folder)
     theirs = {name: environment.get(name) for name in ours}
     before, tempfile.tempdir = tempfile.tempdir, None
     environment.update(ours)
     try:
-        yield
+        yield folder / PRIVATE_NAME
     finally:
         for name, value in theirs.items():
             if environment.get(name) == ours[name]:
@@ -71,5 +63,5 @@ def private_tmpdir(folder: Path | None) -> Iterator[None]:
                     del environment[name]
                 else:
                     environment[name] = value
-        if tempfile.tempdir in (None, ours["TMPDIR"]):
+        if tempfile.tempdir in (None, str(folder / PRIVATE_NAME)):
             tempfile.tempdir = before

@@ -20,7 +20,7 @@ import pytest
 
 from pytest_leakcheck.probes.audit_events import MadeElsewhere
 from pytest_leakcheck.probes.base import Unavailable
-from pytest_leakcheck.probes.folders import Folder, used_by_others, used_here
+from pytest_leakcheck.probes.folders import Folder, MadeBeside, used_by_others, used_here
 
 
 @pytest.fixture
@@ -251,3 +251,41 @@ def test_a_semaphore_is_found_by_its_inode() -> None:
     name = "sem." + kept._semlock.name.lstrip("/")  # type: ignore[attr-defined]
     assert used_here("/dev/shm", [name]) == {name}
     assert used_by_others("/dev/shm", [name]) == set()
+
+
+def test_what_pytest_makes_in_a_private_folder_does_not_count(private: Folder) -> None:
+    for name in ("pytest", "pytest-of-me", "pytest-x", "other"):
+        path = Path(private.path, name, "below")
+        path.mkdir(parents=True)
+    assert sorted(private.names()) == ["other", "other/below", "pytest-x", "pytest-x/below"]
+
+
+def test_folders_that_this_process_makes_beside_a_private_one_count_as_well(tmp_path: Path) -> None:
+    for name in ("earlier", "leakcheck-12345678/t"):
+        (tmp_path / name).mkdir(parents=True)
+    beside = MadeBeside(str(tmp_path))
+    path = str(tmp_path / "leakcheck-12345678" / "t")
+    folder = Folder("disk", path, MadeElsewhere(path, whole=True))
+    try:
+        folder.open()
+        for name in ("made", "made/below", "pytest-of-me", "leakcheck-abcdefgh"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "linked").symlink_to(tmp_path / "earlier")
+        # By another process.
+        subprocess.run(["mkdir", tmp_path / "theirs"], check=True)
+        folder.restart()
+        assert (folder.is_due(), read(folder, 0)) == (True, 0)
+        for name in ("made/below", "linked", "pytest-of-me", "leakcheck-abcdefgh", "theirs"):
+            os.mkfifo(tmp_path / name / "pipe")
+        (tmp_path / "made" / "file").touch()
+        assert (folder.is_due(), read(folder, 1), folder.read()) == (True, 2, 2)
+        assert {folder.path_of(name) for name in folder.names()} == {
+            str(tmp_path / "made" / "file"),
+            str(tmp_path / "made" / "below" / "pipe"),
+        }
+        assert folder.kinds() == [str(tmp_path / "made" / "file"), str(tmp_path / "made" / "below" / "pipe")]
+    finally:
+        folder.close()
+        beside.close()
+    folder.restart()
+    assert read(folder, 2) == 0

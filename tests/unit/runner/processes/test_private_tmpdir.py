@@ -26,18 +26,18 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFac
         yield Path(folder)
 
 
-def test_the_environment_names_it_and_leaves_the_folders_of_pytest_outside(
+def test_the_environment_names_it_in_the_variables_that_are_in_use(
     shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert shared_folder() == str(shared)
-    monkeypatch.delenv("PYTEST_DEBUG_TEMPROOT", raising=False)
     folder = make_folder(str(shared))
     own = str(folder / "t")
-    assert variables_for(folder) == {"TMPDIR": own, "TEMP": own, "TMP": own, "PYTEST_DEBUG_TEMPROOT": str(shared)}
+    assert variables_for(folder) == {"TMPDIR": own, "TEMP": own, "TMP": own}
     assert PRIVATE_FOLDER.fullmatch(own)
     assert (folder / "t").stat().st_mode & 0o777 == 0o700
-    monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "/given")
-    assert variables_for(folder)["PYTEST_DEBUG_TEMPROOT"] == "/given"
+    for name in ("TMPDIR", "TEMP"):
+        monkeypatch.delenv(name)
+    assert variables_for(folder) == {"TMPDIR": own, "TMP": own}
 
 
 def test_it_is_in_force_only_in_its_context(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,10 +46,9 @@ def test_it_is_in_force_only_in_its_context(shared: Path, monkeypatch: pytest.Mo
     before, default = dict(os.environ), tempfile.tempdir
     with private_tmpdir(make_folder(shared)):
         assert PRIVATE_FOLDER.fullmatch(tempfile.gettempdir())
-        assert os.environ["TEMP"] == tempfile.gettempdir()
+        assert os.environ["TMP"] == os.environ["TMPDIR"] == tempfile.gettempdir()
+        assert "TEMP" not in os.environ
     assert (dict(os.environ), tempfile.tempdir) == (before, default)
-    with private_tmpdir(None):
-        assert tempfile.gettempdir() == default
     # What the program sets meanwhile stays.
     with private_tmpdir(make_folder(shared)):
         monkeypatch.setenv("TMP", "/theirs")

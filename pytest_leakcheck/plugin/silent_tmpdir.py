@@ -1,0 +1,79 @@
+"""Give silent runs a private temporary folder, and put that of pytest into it if it lies in the temporary folder.
+
+So `disk` counts what a test leaves, and nothing that other processes do, while ``tmp_path`` still lies below the temporary
+folder. The run that is logged has the folders of a plain session, where pytest keeps the last ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from pytest_leakcheck.probes.folders import PYTEST_NAME, MadeBeside
+from pytest_leakcheck.runner.processes.private_tmpdir import private_tmpdir, shared_folder
+
+
+class SilentTmpdir:
+    """The folders of one process. The state of pytest's factory is kept from one silent run to the next."""
+
+    def __init__(self, config: pytest.Config, folder: Path, shared: str) -> None:
+        """Take the folder for the private one, and the temporary folder of a plain session."""
+        self._config, self._folder, self._shared = config, folder, shared
+        self._numbers: dict[str, int] = {}
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Use the folders; does nothing where they are in use, or the tests have chosen a temporary folder."""
+        if shared_folder() != self._shared:
+            yield
+            return
+        moves = self._is_shared(self._base_of_session())
+        with private_tmpdir(self._folder) as private, self._moved(private) if moves else contextlib.nullcontext():
+            yield
+
+    @property
+    def _factory(self) -> Any:
+        # None under `-p no:tmpdir`. This object may be older than it.
+        return getattr(self._config, "_tmp_path_factory", None)
+
+    def _base_of_session(self) -> str:
+        """Return the base folder of ``tmp_path``, or where pytest would make it."""
+        made = getattr(self._factory, "_basetemp", None) or getattr(self._factory, "_given_basetemp", None)
+        return str(made or os.environ.get("PYTEST_DEBUG_TEMPROOT") or self._shared)
+
+    def _is_shared(self, folder: str) -> bool:
+        return self._factory is not None and Path(os.path.realpath(folder)).is_relative_to(
+            os.path.realpath(self._shared)
+        )
+
+    @contextlib.contextmanager
+    def _moved(self, private: Path) -> Iterator[None]:
+        factory = self._factory
+        # As pytest does: a test compares it with other resolved paths.
+        base = Path(os.path.realpath(private), PYTEST_NAME)
+        base.mkdir(mode=0o700, exist_ok=True)
+        before = factory._basetemp, getattr(factory, "_next_number", {})
+        factory._basetemp, factory._next_number = base, self._numbers
+        try:
+            yield
+        finally:
+            factory._basetemp, factory._next_number = before
+
+
+_KEY: Final[pytest.StashKey[SilentTmpdir]] = pytest.StashKey()
+
+
+def prepare(config: pytest.Config, folder: Path, shared: str) -> None:
+    """Let silent runs of this process use a temporary folder in `folder`."""
+    config.add_cleanup(MadeBeside(shared).close)
+    config.stash[_KEY] = SilentTmpdir(config, folder, shared)
+
+
+def silent_tmpdir(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    """Return the context in which this process uses it; without `prepare`, nothing changes."""
+    return config.stash[_KEY].in_use() if _KEY in config.stash else contextlib.nullcontext()
