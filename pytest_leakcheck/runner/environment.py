@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+from itertools import chain
 from os import _exit, getpid, write
 from pathlib import Path
 from typing import Final
 
 # What CI systems check out, which may have no branch.
 _COMMIT_VARIABLES: Final = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
+_COMMIT: Final = re.compile(r"[0-9a-f]{4,64}")
 _LINK: Final = "gitdir: "
 _REFERENCE: Final = "ref: "
 
@@ -26,13 +29,13 @@ def describe_environment(device: str = "") -> dict[str, str]:
 
 def find_commit(folder: Path) -> str:
     """Read the commit of a folder or one above it from git's files: git would be a child process. Empty if unknown."""
-    for name in _COMMIT_VARIABLES:
-        if value := os.environ.get(name):
-            return value
+    given = map(os.environ.get, _COMMIT_VARIABLES)
     try:
-        return next(filter(None, map(_commit_of, (folder, *folder.parents))), "")
+        found = next(filter(None, chain(given, map(_commit_of, (folder, *folder.parents)))), "")
     except (OSError, UnicodeError):
         return ""
+    # The files of a folder from elsewhere may refer to any other file.
+    return found if _COMMIT.fullmatch(found) else ""
 
 
 def _commit_of(folder: Path) -> str:

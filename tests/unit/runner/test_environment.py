@@ -46,3 +46,14 @@ def test_no_branch_a_worktree_and_ci(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert find_commit(tree) == COMMIT[::-1]
     monkeypatch.setenv("GITHUB_SHA", "fedcba")
     assert find_commit(tree) == "fedcba"
+
+
+def test_other_text_than_a_commit_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder from elsewhere may have a `.git` that refers to any file."""
+    (tmp_path / "secret").write_text("password hunter2\n")
+    below = repository(tmp_path, "ref: ../secret")
+    assert find_commit(below) == ""
+    (tmp_path / ".git" / "HEAD").write_text("password hunter2\n")
+    assert find_commit(below) == ""
+    monkeypatch.setenv("GIT_COMMIT", "hunter2")
+    assert find_commit(below) == ""
