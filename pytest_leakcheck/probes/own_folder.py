@@ -23,7 +23,7 @@ from pytest_leakcheck.probes.own_descriptors import OwnFile, keep_high
 PREFIX: Final = "leakcheck-"
 _PATTERN: Final = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
 _LOCK: Final = "lock"
-# What a lock file begins with, so that no file of somebody else is taken for one.
+# What a lock file begins with, so that no other file is taken for one.
 _MARK: Final = b"pytest-leakcheck "
 # The characters that the kernel writes as octal numbers in a list of mounts.
 _ESCAPED: Final = {ord(one): f"\\{ord(one):03o}" for one in " \t\n\\"}

@@ -148,7 +148,7 @@ def test_no_descriptor_stays_behind(tmp_path: Path) -> None:
 
 
 def test_without_a_lock_no_folder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where no descriptor is left: nobody would remove the folder."""
+    """As where no descriptor is left: no session would remove the folder."""
 
     def refuse(*_: object) -> int:
         raise OSError(24, "Too many open files")
