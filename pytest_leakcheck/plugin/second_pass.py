@@ -59,8 +59,12 @@ class SecondPass:
 
     def _announce(self, config: pytest.Config, count: int) -> None:
         reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-        if reporter is not None and config.get_verbosity() >= 0 and not is_worker(config):
-            reporter.ensure_newline()
+        if reporter is None or is_worker(config):
+            return
+        if reporter._tw.width_of_current_line:
+            reporter._tw.line()
+        reporter.currentfspath = None
+        if config.get_verbosity() >= 0:
             reporter.write_line(f"leakcheck: judging {format_count(count, 'test')}", light=True)
 
     def _judge(self, session: pytest.Session, items: list[pytest.Item]) -> None:

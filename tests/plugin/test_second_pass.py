@@ -139,7 +139,9 @@ def test_a_leak_is_one_more_report_of_its_test(project: Project) -> None:
         ("test_leaks", ["properties", "failure"]),
     ]
     # It is what failed last, and with -x nothing follows it.
-    assert project.run(*ALL, "--lf", "-q", cache=True).last_line.startswith("1 failed, 1 passed")
+    again = project.run(*ALL, "--lf", "-q", cache=True)
+    assert again.last_line.startswith("1 failed, 1 passed")
+    assert re.search(r"\[100%\]\nL\n", again.text), again.text
     assert "1 not reached by the second pass" in project.run(*ALL, "-x").one_line
 
 
