@@ -241,7 +241,7 @@ def test_options_that_are_not_for_a_child(project: Project) -> None:
         def test_it(worker_id, cache, tmp_path):
             assert worker_id.startswith("gw")
             cache.set("a/b", 1)
-            assert "isolated" in str(tmp_path)
+            (tmp_path / "kept").write_text("")
         """,
     )
     outcome = project.run(ISOLATE, cache=True)
@@ -249,6 +249,7 @@ def test_options_that_are_not_for_a_child(project: Project) -> None:
     assert outcome.verdicts == {("test_it", "fd"): "ok"}
     assert len(_junit(project)) == 2
     assert list(project.folder.glob("base/*/test_first0/kept"))
+    assert list(project.folder.glob("base/*/isolated0/*/test_it0/kept"))
 
 
 @pytest.mark.laboratory

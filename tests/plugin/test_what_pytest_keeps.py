@@ -297,6 +297,8 @@ def test_what_a_test_puts_in_the_place_of_its_folder_stays(project: Project) -> 
         """,
         "--basetemp=kept",
         "--leakcheck-fail-on=none",
+        # Or silent runs have their folders in the private folder, and all goes with it.
+        TMPDIR=str(project.folder / "data"),
     )
     assert ran.last_line == "5 passed", ran.text
     assert (project.folder / "data" / "golden.txt").read_text() == "golden"
