@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -249,6 +250,14 @@ def test_ids_come_back(tmp_path: Path) -> None:
             assert picture.dtype == np.int32
             assert np.array_equal(picture, media.ids(clip, index))
     assert media.ids(clip, 5).max() > 255
+
+
+def test_what_lies_beside_the_clip_stays(tmp_path: Path) -> None:
+    mine = tmp_path / f"clip.mp4.{os.getpid()}.mp4"
+    mine.write_text("golden")
+    media.write_clip(media.Clip(width=64, height=64, frames=1), tmp_path / "clip.mp4")
+    assert mine.read_text() == "golden"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["clip.mp4", mine.name]
 
 
 def test_the_fixture_for_users(project: Project) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,15 @@ def test_few_pictures_of_the_size_that_was_asked_for_serve_many_rows(tmp_path: P
     dataset = load_from_disk(str(folder))
     assert dataset.features == table.features
     assert dataset[0]["image"].size == (148, 148)
+
+
+def test_what_lies_beside_the_table_stays(tmp_path: Path) -> None:
+    mine = tmp_path / f"table.{os.getpid()}"
+    mine.mkdir()
+    (mine / "golden").touch()
+    arrow.write_table(arrow.Table(rows=1), tmp_path / "table")
+    assert (mine / "golden").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table", mine.name]
 
 
 def test_the_fixture_for_users(project: Project) -> None:
