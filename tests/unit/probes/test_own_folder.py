@@ -240,3 +240,25 @@ def test_a_process_of_another_namespace_is_not_taken_for_dead(tmp_path: Path) ->
         other.stdin.close()
     remove_left_folders(tmp_path)
     assert not Path(folder).exists()
+
+
+def test_an_audit_hook_may_refuse_to_remove_it(tmp_path: Path) -> None:
+    """No session ends with that error; a later one removes the folder."""
+    program = """
+import sys
+from pytest_leakcheck.probes.own_folder import remove_left_folders, temporary_folder
+
+def refuse(event, arguments):
+    if event == "shutil.rmtree":
+        raise RuntimeError("refused")
+
+sys.addaudithook(refuse)
+with temporary_folder(sys.argv[1]):
+    pass
+remove_left_folders(sys.argv[1])
+"""
+    left_by_a_killed_process(tmp_path)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    assert len(list(tmp_path.iterdir())) == 2
+    remove_left_folders(tmp_path)
+    assert list(tmp_path.iterdir()) == []
