@@ -97,6 +97,19 @@ class MadeHere(_Listener):
         return bool(self._marks[one % _SLOTS] and self._marks[(one >> 32) % _SLOTS])
 
 
+class MadeIn(MadeHere):
+    """The names of those that they have created in one folder, and that did not exist there."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folders = (folder, os.path.realpath(folder))
+
+    def note(self, path: str) -> None:
+        path = os.path.abspath(path)
+        if os.path.dirname(path) in self._folders and not os.path.lexists(path):
+            super().note(path)
+
+
 class MadeElsewhere(_Listener):
     """The paths that this process and its forked children have created outside the listed folder.
 

@@ -25,7 +25,7 @@ from os import fstat, scandir
 from typing import Final
 
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.audit_events import MadeElsewhere, MadeHere, is_left_out
+from pytest_leakcheck.probes.audit_events import MadeElsewhere, MadeHere, MadeIn, is_left_out
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.memory import read_mappings
 from pytest_leakcheck.probes.own_descriptors import open_own
@@ -56,7 +56,7 @@ class MadeBeside:
 
     def __init__(self, path: str) -> None:
         """Begin; what is in the folder by now does not count."""
-        self._path, self._made = path, MadeHere()
+        self._path, self._made = path, MadeIn(path)
         self._earlier = dict.fromkeys(os.listdir(path))
         self._made.start()
         _BESIDE.append(self)

@@ -76,8 +76,9 @@ def remove_folder(folder: Path) -> None:
     made = _MADE.get(folder)
     if made is not None and made.process == os.getpid():
         del _MADE[folder]
-        remove_tree(folder, made.status)
+        # Windows removes no open file.
         made.lock.close()
+        remove_tree(folder, made.status)
 
 
 @contextlib.contextmanager
@@ -98,8 +99,11 @@ def remove_tree(folder: Path, made: os.stat_result) -> bool:
     try:
         if not os.path.samestat(os.lstat(folder), made) or _holds_mount(folder):
             return False
-        # It follows no links.
-        shutil.rmtree(folder, ignore_errors=True)
+        with os.scandir(folder) as entries:
+            inner = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+        # A lock goes last: after an interruption, the rest is still known to be ours. This follows no links.
+        for path in (*inner, folder):
+            shutil.rmtree(path, ignore_errors=True)
     except Exception:  # noqa: BLE001 - an audit hook may refuse it with any error
         return False
     return not os.path.lexists(folder)
@@ -160,9 +164,11 @@ def _try_to_lock(descriptor: int) -> bool:
 
 
 def _start_of(process: int) -> bytes:
-    """Return when a process began, in ticks of the kernel's clock; empty if it is unknown or there is no such process."""
+    """Return when a process began, in ticks of the kernel's clock; empty if that is unknown, or it has ended."""
     try:
-        # The name of the process, in parentheses, may contain anything. proc(5): starttime is field 22.
-        return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[19]
+        # The name of the process, in parentheses, may contain anything. proc(5): state is field 3, starttime 22.
+        fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+        # Nobody may ever wait for a zombie.
+        return b"" if fields[0] in (b"Z", b"X") else fields[19]
     except (OSError, IndexError):
         return b""

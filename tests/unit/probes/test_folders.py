@@ -272,10 +272,12 @@ def test_folders_that_this_process_makes_beside_a_private_one_count_as_well(tmp_
             (tmp_path / name).mkdir()
         (tmp_path / "linked").symlink_to(tmp_path / "earlier")
         # By another process.
-        subprocess.run(["mkdir", tmp_path / "theirs"], check=True)
+        subprocess.run(["mkdir", tmp_path / "theirs", tmp_path / "found"], check=True)
+        (tmp_path / "made" / "below" / "theirs").mkdir()
+        (tmp_path / "found").mkdir(exist_ok=True)
         folder.restart()
         assert (folder.is_due(), read(folder, 0)) == (True, 0)
-        for name in ("made/below", "linked", "pytest-of-me", "leakcheck-abcdefgh", "theirs"):
+        for name in ("made/below", "linked", "pytest-of-me", "leakcheck-abcdefgh", "theirs", "found"):
             os.mkfifo(tmp_path / name / "pipe")
         (tmp_path / "made" / "file").touch()
         assert (folder.is_due(), read(folder, 1), folder.read()) == (True, 2, 2)

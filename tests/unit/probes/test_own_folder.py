@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -262,3 +263,41 @@ remove_left_folders(sys.argv[1])
     assert len(list(tmp_path.iterdir())) == 2
     remove_left_folders(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_process_that_nobody_waits_for_is_gone(tmp_path: Path) -> None:
+    """As in a container whose first process does not wait for others."""
+    program = "import sys; from pytest_leakcheck.probes.own_folder import make_folder; make_folder(sys.argv[1]); "
+    program += "print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdin=-1, stdout=-1) as other:
+        assert other.stdout
+        other.stdout.readline()
+        remove_left_folders(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 1
+        other.kill()
+        # It closes its output as it ends; then it is a zombie.
+        os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        remove_left_folders(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_an_interrupted_removal_leaves_is_still_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = left_by_a_killed_process(tmp_path)
+    for name in ("t", "u"):
+        (left / name).mkdir()
+    removed: list[str] = []
+    remove: Any = shutil.rmtree
+
+    def interrupted(path: Any, **options: Any) -> None:
+        if removed:
+            raise KeyboardInterrupt
+        removed.append(path)
+        remove(path, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            remove_left_folders(tmp_path)
+    assert (left / "lock").exists()
+    remove_left_folders(tmp_path)
+    assert not left.exists()
