@@ -168,7 +168,7 @@ def _start_of(process: int) -> bytes:
     try:
         # The name of the process, in parentheses, may contain anything. proc(5): state is field 3, starttime 22.
         fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
-        # Nobody may ever wait for a zombie.
+        # No session may ever wait for a zombie.
         return b"" if fields[0] in (b"Z", b"X") else fields[19]
     except (OSError, IndexError):
         return b""
