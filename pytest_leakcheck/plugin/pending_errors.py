@@ -23,7 +23,9 @@ class PendingErrors:
     is collected as each is read.
     """
 
-    def __init__(self, config: pytest.Config) -> None:
+    def __init__(self, config: pytest.Config, generation: int = 2) -> None:
+        """Take up to which generation garbage is collected when it begins."""
+        self._generation = generation
         queues: list[deque[Any] | None] = [
             config.stash.get(unraisable_exceptions, None),
             config.stash.get(thread_exceptions, None),
@@ -36,7 +38,7 @@ class PendingErrors:
         if self._queues:
             # An audit hook of a test may refuse it.
             with suppress(Exception):
-                gc.collect()
+                gc.collect(self._generation)
         self._kept = [list(queue) for queue in self._queues]
         self.drop()
         return self

@@ -315,7 +315,8 @@ class _Runs:
         self._examples = Examples(item)
         self._context = contextlib.ExitStack()
         self._watchdog = Watchdog(item.config)
-        self._pending = PendingErrors(item.config)
+        # What the first run has left is young. What it has set up must stay so: caches are sought among young objects.
+        self._pending = PendingErrors(item.config, generation=0)
         self._hooks: Callable[[os.PathLike[str]], _ReplacedHooks] = self._keep_reports
 
     @property

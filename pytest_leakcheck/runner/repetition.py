@@ -84,7 +84,8 @@ class Repetition:
         """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
         self._fork_guard.exit_if_forked()
         run = self._run
-        if (used := run.room.iteration_done()) is not None:
+        # A ceiling is there to be reached.
+        if not run.plan.ceiling.sizes and (used := run.room.iteration_done()) is not None:
             self._stop_for_room(used)
             return False
         if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
@@ -335,6 +336,8 @@ class Measuring:
             sampler.subtract_own_work()
             return True
         self._prepare_looks()
+        # It would go only after the start level is read, as if the test had replaced objects.
+        del caches
         return self.start()
 
     def _judge_screen(self, caches: KnownCaches) -> bool:

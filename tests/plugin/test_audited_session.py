@@ -24,7 +24,7 @@ RUNS = {
     "attribution/tracing/traced_children": {"exec"},
     "config/scaling_marker": {"eval"},
     "config/settings": {"import_module"},
-    "plugin/report_files": {"pickle.dumps"},
+    "plugin/report_files": {"pickle.PROTO", "pickle.dumps"},
     "plugin/undisturbed": {"import_module"},
     "probes/accelerators": {"import_module"},
     "probes/catalog": {"import_module"},

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
+from pytest_leakcheck.model.regular_file import FileError
 from pytest_leakcheck.watch.history import Ledger, Row, read_histories, read_ledger
 from pytest_leakcheck.watch.status_text import page_of_ledger
 
@@ -100,6 +101,6 @@ def test_what_somebody_has_planted_under_the_name_is_refused(tmp_path: Path, kin
         path.symlink_to(other)
     else:
         os.mkfifo(path)
-    with pytest.raises(OSError, match="is a link or a pipe: the ledger is a file; remove it, or name another"):
-        Ledger(path)
+    with pytest.raises(FileError, match=r"is not a watch ledger; name another|a named pipe, not a regular file"):
+        Ledger(path, follow=False)
     assert other.read_text() == "as it was"
