@@ -76,6 +76,8 @@ HANGS = """
             pathlib.Path("pids").write_text(f"{{os.getpid()}} {{child.pid}}")
             {act}
 """
+# A hang that no exception ends: without this, the run is interrupted, and does not repeat.
+DEAF = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, range(34, 65)); time.sleep(600)"
 SHORT = "from pytest_leakcheck.plugin.isolation import engines\nengines.START_UP = 4.0\n"
 
 
@@ -83,7 +85,7 @@ SHORT = "from pytest_leakcheck.plugin.isolation import engines\nengines.START_UP
 @pytest.mark.parametrize("own", variants([False], [True]))
 def test_a_hang(project: Project, own: bool) -> None:
     project.write("conftest.py", SHORT)
-    project.write("test_it.py", HEAD + HANGS.format(own=own, act="time.sleep(600)") + "\n    def test_after(): pass\n")
+    project.write("test_it.py", HEAD + HANGS.format(own=own, act=DEAF) + "\n    def test_after(): pass\n")
     began = time.monotonic()
     outcome = project.run(ISOLATE, "--leakcheck-max-time=2")
     assert time.monotonic() - began < 60
