@@ -39,7 +39,7 @@ class Residue:
         self._folders: list[tuple[Path, os.stat_result]] = []
         self._junit = _JunitState(item.config)
         self._stash_keys: set[Any] = set()
-        _settle_environment()
+        settle_environment()
 
     def after_setup(self, definition: pytest.FixtureDef[Any]) -> None:
         """Record the folders that a fixture has just made, if it is pytest's own: a test may put others in their place."""
@@ -90,7 +90,7 @@ class Residue:
         forget_failed_subtests(item)
 
 
-def _settle_environment() -> None:
+def settle_environment() -> None:
     """Bring the dict behind ``os.environ`` to the size that it keeps.
 
     pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries occupy space until the dict

@@ -38,7 +38,7 @@ from pytest_leakcheck.plugin.item_reports import (
 )
 from pytest_leakcheck.plugin.other_plugins import AllureResults, Examples, Timer
 from pytest_leakcheck.plugin.pending_errors import PendingErrors
-from pytest_leakcheck.plugin.pytest_residue import Residue
+from pytest_leakcheck.plugin.pytest_residue import Residue, settle_environment
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.report_files import DeviceSnapshot
 from pytest_leakcheck.plugin.session_report import SessionReport
@@ -247,6 +247,8 @@ class Repeater:
             iteration.residue.put_back(logged=runs.is_first_logged)
             if iteration.count == 1:
                 runs.silence()
+                # Silent runs have other variables.
+                settle_environment()
                 repetition.follow(*iteration.gauges.seal())
             if failed:
                 return _end_failed(repetition, runs.count, error)

@@ -178,7 +178,11 @@ def test_dicts_that_pytest_fills_and_empties_keep_their_size(project: Project, p
     outcome = project.run(python=python, **environment)
     series = next(one for one in outcome.recordings[0]["series"] if one["resource"] == "heap")
     assert len(series["readings"]) == 151
-    assert set(series["readings"]) == {series["readings"][0]}
+    # malloc may round a block of the harness otherwise in one of the first iterations; the dicts take 576 bytes and more,
+    # again and again.
+    first, later = series["readings"][:10], series["readings"][10:]
+    assert set(later) == {later[0]}
+    assert max(first) - min(first) <= 16
 
 
 @pytest.mark.parametrize(
