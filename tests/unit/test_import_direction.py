@@ -26,7 +26,7 @@ MOST_LINES = {
     "config": 1450,
     "judge": 1830,
     "model": 1720,
-    "plugin": 5180,
+    "plugin": 5200,
     "probes": 3350,
     "report": 1870,
     "runner": 4150,
