@@ -139,7 +139,7 @@ class Repetition:
             verdicts = conclude_finding.without_ceiling(run.verdicts.values(), run.ceiling.missing)
             return Result(plan, self._recording(None, stopped or "time"), verdicts, {})
         n = sampler.samples.n
-        if stopped is None and n == 0:
+        if stopped is None and n == 0 and not run.verdicts:
             nothing = conclude_finding.no_time_left(
                 plan.budgets, plan.effort, run.time.seconds, restarted=run.innocent.restarts > 0
             )
