@@ -126,7 +126,7 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_full_disk_ends_neither_the_watch_nor_the_training(training: Path, tmp_path: Path) -> None:
     def limit_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1200, resource.RLIM_INFINITY))
 
     options = ("--interval", "0.02", "--ledger", "a.jsonl")
     command = (sys.executable, training, "fixed", "50", "5")
