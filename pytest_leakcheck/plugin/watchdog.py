@@ -99,8 +99,8 @@ class Watchdog:
     def __init__(self, config: pytest.Config) -> None:
         # pytest's copy of the terminal's descriptor: it captures the descriptor itself.
         self._stderr = config.stash.get(fault_handler_stderr_fd_key, 2)
-        self._timers: list[_PosixTimer] = []
-        self._before: list[tuple[int, Any]] = []
+        self._timers: tuple[_PosixTimer, ...] = ()
+        self._context = contextlib.ExitStack()
         self._is_set = False
 
     def __enter__(self) -> Self:
@@ -110,37 +110,34 @@ class Watchdog:
         # A test may refuse any of this, with an audit hook for example.
         with contextlib.suppress(Exception):
             interrupting, ending = free[:2]
-            self._before = [(interrupting, signal.signal(interrupting, self._interrupt))]
-            self._timers = [_PosixTimer(interrupting), _PosixTimer(ending)]
+            self._context.callback(signal.signal, interrupting, signal.signal(interrupting, self._interrupt))
             faulthandler.register(ending, self._stderr, all_threads=True, chain=True)
-            self._ending = ending
+            self._context.callback(faulthandler.unregister, ending)
+            first = self._context.enter_context(contextlib.closing(_PosixTimer(interrupting)))
+            self._timers = first, self._context.enter_context(contextlib.closing(_PosixTimer(ending)))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for timer in self._timers:
-            timer.close()
-        if self._timers:
-            faulthandler.unregister(self._ending)
-        for number, handler in self._before:
-            signal.signal(number, handler)
-        self._timers, self._before = [], []
+        self._timers = ()
+        self._context.close()
 
     @contextlib.contextmanager
     def limit(self, first: float) -> Iterator[None]:
         """Interrupt what takes much longer than the `first` run took, in seconds, with `Blocked`."""
-        if len(self._timers) < 2:
+        if not self._timers:
             yield
             return
+        interrupting, ending = self._timers
         seconds = max(_SHORTEST, _MULTIPLE * first)
         self._is_set = True
-        self._timers[0].set(seconds, max(1.0, _AGAIN * seconds))
-        self._timers[1].set(seconds + _LAST)
+        interrupting.set(seconds, max(1.0, _AGAIN * seconds))
+        ending.set(seconds + _LAST)
         try:
             yield
         finally:
             self._is_set = False
-            for timer in self._timers:
-                timer.set(0.0)
+            interrupting.set(0.0)
+            ending.set(0.0)
 
     def _interrupt(self, _number: int, frame: FrameType | None) -> None:
         if self._is_set:
