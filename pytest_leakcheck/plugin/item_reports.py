@@ -297,12 +297,7 @@ def end_item(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pyte
 
 def _tear_down(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
     """Tear down the fixtures that the next item does not need, and tell in the report of the tear-down what came of it."""
-    state = item.session._setupstate
-    captured = len(item._report_sections)
-    capture = item.config.pluginmanager.getplugin("capturemanager")
-    with capture.item_capture("teardown", item) if capture is not None else contextlib.nullcontext():
-        call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown")
-    sections = [(f"Captured {key} {when}", text) for when, key, text in item._report_sections[captured:]]
+    call, sections = _call_teardown(item, nextitem)
     if reports[-1].when == "teardown":
         sections = reports[-1].sections + sections
         if call.excinfo is not None and not reports[-1].failed:
@@ -317,18 +312,21 @@ def tear_down_unlogged(
 ) -> None:
     """Tear down the fixtures that the next item does not need, within a limit, and keep nothing that comes of it."""
     captured = len(item._report_sections)
-    capture = item.config.pluginmanager.getplugin("capturemanager")
-    state = item.session._setupstate
-    with (
-        capture.item_capture("teardown", item) if capture is not None else contextlib.nullcontext(),
-        warnings.catch_warnings(record=True),
-        contextlib.suppress(OutcomeException),
-        limit,
-    ):
-        pytest.CallInfo.from_call(
-            lambda: state.teardown_exact(nextitem), when="teardown", reraise=(KeyboardInterrupt, OutcomeException)
-        )
+    with warnings.catch_warnings(record=True), contextlib.suppress(OutcomeException), limit:
+        _call_teardown(item, nextitem, KeyboardInterrupt)
     del item._report_sections[captured:]
+
+
+def _call_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None, reraise: type[BaseException] | None = None
+) -> tuple[pytest.CallInfo[None], list[tuple[str, str]]]:
+    """Tear down, and return what came of it, and the output as sections of a report."""
+    state = item.session._setupstate
+    captured = len(item._report_sections)
+    capture = item.config.pluginmanager.getplugin("capturemanager")
+    with capture.item_capture("teardown", item) if capture is not None else contextlib.nullcontext():
+        call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown", reraise=reraise)
+    return call, [(f"Captured {key} {when}", text) for when, key, text in item._report_sections[captured:]]
 
 
 def log_leak(item: pytest.Item, finding: Finding) -> None:
