@@ -211,15 +211,15 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 @contextlib.contextmanager
-def sending_reports_of(item: pytest.Item) -> Iterator[None]:
-    """Let an xdist worker send reports of this item, which it has already run; elsewhere, do nothing."""
-    plugins = item.config.pluginmanager.get_plugins()
+def sending_reports_of(number: int, config: pytest.Config) -> Iterator[None]:
+    """Let an xdist worker send reports of the item with this number, which has already run; elsewhere, do nothing."""
+    plugins = config.pluginmanager.get_plugins() if is_worker(config) else ()
     interactor: Any = next((one for one in plugins if hasattr(one, "item_index")), None)
     if interactor is None:
         yield
         return
     before = interactor.item_index
-    interactor.item_index = item.session.items.index(item)
+    interactor.item_index = number
     try:
         yield
     finally:

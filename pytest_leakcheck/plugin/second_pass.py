@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import pytest
@@ -68,10 +68,11 @@ class SecondPass:
             reporter.write_line(f"leakcheck: judging {format_count(count, 'test')}", light=True)
 
     def _judge(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        numbers = {item: number for number, item in enumerate(session.items)}
         for item, nextitem in zip(items, [*items[1:], None], strict=True):
             item.stash[keys.FIRST_RUN].judging = True
             try:
-                with sending_reports_of(item):
+                with sending_reports_of(numbers[item], session.config):
                     item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
                 reason = item.stash[keys.NOT_ASKED] or item.stash[keys.UNMEASURED]
             except Exception as error:  # noqa: BLE001 - a test may have replaced what judging it takes
@@ -110,5 +111,4 @@ def _no_exit() -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(AttributeError):
-            os._exit = original
+        os._exit = original
