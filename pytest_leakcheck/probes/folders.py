@@ -296,11 +296,16 @@ class Folder:
                         self._listed[1] = self._counted[1] = 0
 
 
+def watched_paths() -> dict[str, str]:
+    """Return the folder of shared memory, which also holds named semaphores, and the temporary one, by resource."""
+    return {"shm": "/dev/shm", "disk": tempfile.gettempdir()}  # noqa: S108 - only watched
+
+
 def watched_folders() -> tuple[Folder, ...]:
-    """Return the folder of shared memory, which also holds named semaphores, and the temporary folder."""
-    temporary = tempfile.gettempdir()
-    elsewhere = MadeElsewhere(temporary, whole=PRIVATE_FOLDER.fullmatch(temporary) is not None)
-    return Folder("shm", "/dev/shm"), Folder("disk", temporary, elsewhere)  # noqa: S108 - only watched
+    """Return what watches each of these folders."""
+    paths = watched_paths()
+    elsewhere = MadeElsewhere(paths["disk"], whole=PRIVATE_FOLDER.fullmatch(paths["disk"]) is not None)
+    return Folder("shm", paths["shm"]), Folder("disk", paths["disk"], elsewhere)
 
 
 def _find_top(name: str, names: Container[str]) -> str:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from pytest_leakcheck.model.resources import RESIDENT
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.folders import watched_folders
+from pytest_leakcheck.probes.folders import watched_paths
 from pytest_leakcheck.probes.memory import resident_of
 from pytest_leakcheck.probes.resource_limits import free_on, memory_left
 
@@ -41,7 +41,7 @@ class Room:
     """What is left when the first iteration has ended: what a test needs once, it may have."""
 
     def __init__(self) -> None:
-        self._folders = {one.resource: one.path for one in watched_folders() if free_on(one.path)}
+        self._folders = {name: path for name, path in watched_paths().items() if free_on(path)}
         self._left: dict[str, int] = {}
         self._resident = 0
         # In arrays, because new objects would be blocks that the harness allocates.
