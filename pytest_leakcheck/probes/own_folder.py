@@ -138,18 +138,14 @@ def _remove_if_left(entry: os.DirEntry[str]) -> None:
     except (AttributeError, OSError):
         # Windows has no users of this kind.
         return
-    try:
+    # On a file system without what this takes, the folder stays.
+    with contextlib.suppress(OSError), open(descriptor, "rb", buffering=0) as lock:
         # Only with the lock, so that of two sessions that start now, one removes it.
         if stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_to_lock(descriptor):
-            mark, _, text = os.read(descriptor, 64).partition(_MARK)
+            mark, _, text = lock.read(64).partition(_MARK)
             process, _, started = text.partition(b" ")
             if text and not mark and process.isdigit() and not (started and _start_of(int(process)) == started):
                 remove_tree(Path(entry.path), found)
-    except OSError:
-        # A file system without what this takes: the folder stays.
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def _try_to_lock(descriptor: int) -> bool:
