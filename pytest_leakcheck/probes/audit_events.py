@@ -51,8 +51,7 @@ class _Listener:
     """Is told the path of each entry that is about to be created."""
 
     def start(self) -> None:
-        """Forget all names and start recording."""
-        self.restart()
+        """Start recording."""
         _watching.append(self)
         # If another hook refuses this one, no creation is ever recorded.
         if not _hooks:
@@ -62,11 +61,15 @@ class _Listener:
     def stop(self) -> None:
         _watching.remove(self)
 
-    def restart(self) -> None:
-        raise NotImplementedError
-
     def note(self, path: str) -> None:
         raise NotImplementedError
+
+
+def _resident(size: int) -> mmap.mmap:
+    # Its pages become resident here, and not while a test is measured.
+    memory = mmap.mmap(-1, size)
+    memory[:] = bytes(size)
+    return memory
 
 
 class MadeHere(_Listener):
@@ -78,11 +81,7 @@ class MadeHere(_Listener):
     """
 
     def __init__(self) -> None:
-        self._marks = mmap.mmap(-1, _SLOTS)
-
-    def restart(self) -> None:
-        # Its pages become resident here, and not while a test is measured.
-        self._marks[:] = bytes(_SLOTS)
+        self._marks = _resident(_SLOTS)
 
     def stop(self) -> None:
         super().stop()
@@ -119,13 +118,14 @@ class MadeElsewhere(_Listener):
 
     def __init__(self, folder: str, *, whole: bool) -> None:
         """Leave out the top level of the listed folder; if that is listed `whole`, all levels."""
-        self._text = mmap.mmap(-1, _TEXT_SIZE)
+        self._text = _resident(_TEXT_SIZE)
         self._listed = (folder, os.path.realpath(folder))
         inside = [f"{one}/" for one in self._listed if whole]
         self._left_out: tuple[str, ...] = (*inside, *_NO_FILES, *_LEFT_OUT)
 
     def restart(self) -> None:
-        self._text[:] = bytes(_TEXT_SIZE)
+        """Forget all paths."""
+        self._text[:_HEAD_SIZE] = bytes(_HEAD_SIZE)
 
     def leave_to_listing(self, folders: Collection[str]) -> None:
         """Note nothing below these folders, because they are listed at all levels."""

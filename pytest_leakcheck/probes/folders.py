@@ -68,9 +68,10 @@ class MadeBeside:
     def paths(self) -> Iterator[str]:
         with contextlib.suppress(OSError), scandir(self._path) as entries:
             for entry in entries:
-                new = entry.name in self._made and entry.name not in self._earlier
+                if entry.name not in self._made or entry.name in self._earlier:
+                    continue
                 ours = entry.name.startswith((PREFIX, *_OF_PYTEST)) or is_left_out(entry.path)
-                if new and not ours and entry.is_dir(follow_symlinks=False):
+                if not ours and entry.is_dir(follow_symlinks=False):
                     yield entry.path
 
 
@@ -133,12 +134,14 @@ class Folder:
             self._beside = tuple(path for one in _BESIDE for path in one.paths())
             if self.elsewhere is not None:
                 self.elsewhere.leave_to_listing(self._beside)
-        self._start = dict.fromkeys(self._list())
-        for entries in (self._unknown, self._used, self._theirs, self._aside, self._gone):
+        others = self._unknown, self._used, self._theirs, self._aside, self._gone
+        if self._has_changed(self._listed) or self._count[0] or any(others):
+            self._start = dict.fromkeys(self._list())
+        for entries in others:
             entries.clear()
         if self.elsewhere is not None:
             self.elsewhere.restart()
-        self._count[0] = self._listed[1] = self._counted[1] = 0
+        self._count[0] = self._counted[1] = 0
 
     @property
     def count(self) -> int:
