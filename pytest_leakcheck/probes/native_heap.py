@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from math import isfinite
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Stateless, Unavailable
@@ -163,12 +164,12 @@ def _foreign_malloc_error() -> Unavailable:
 # numpy keeps up to 7 freed blocks of each size below 1024 bytes (numpy/_core/src/multiarray/alloc.c).
 _NUMPY_CACHE_SIZES: Final = range(1, 1024)
 _NUMPY_CACHE_DEPTH: Final = 7
+_FILLED: Final[set[Any]] = set()
 
 
-def _fill_numpy_cache() -> None:
+def _fill_numpy_cache(numpy: Any) -> None:
     """Fill numpy's cache of freed blocks, one per process, if numpy is loaded; takes 4 ms, and once 3.5 MB."""
     # Small arrays of ever new sizes (figures, masks) fill it over thousands of iterations, by hundreds of bytes each.
-    numpy: Any = sys.modules.get("numpy")
     if numpy is None:
         return
     for size in _NUMPY_CACHE_SIZES:
@@ -245,16 +246,13 @@ class Heap(Stateless):
             self._read_other_malloc()
             return
         self._read = read
-        _fill_numpy_cache()
         self._cache = _ThreadCache()
-        self._cache.fill()
 
     def _read_other_malloc(self) -> None:
         """Use the statistics of the allocator that has replaced glibc's; raise `Unavailable` if they count nothing."""
         for name, read in open_readings():
             if _counts_malloc(read):
                 self.allocator, self._read = name, read
-                _fill_numpy_cache()
                 return
         raise _foreign_malloc_error()
 
@@ -262,9 +260,16 @@ class Heap(Stateless):
         return self._read()
 
     def start(self, seconds: float) -> None:
-        """Fill this thread's cache: blocks that the warm-up took would come back over hundreds of iterations."""
+        """Fill the caches of freed blocks: what the warm-up took would come back over hundreds of iterations.
+
+        In a screen (`seconds` is infinite), that of numpy is filled only if no series of this process has done so.
+        """
+        numpy = sys.modules.get("numpy")
+        if isfinite(seconds) or numpy not in _FILLED:
+            _fill_numpy_cache(numpy)
+            _FILLED.add(numpy)
         self._fills_each_time = seconds >= _MIN_SECONDS_TO_FILL
-        if self._cache is not None:
+        if self._cache is not None and not self._fills_each_time:
             self._cache.fill()
 
     def read_in_series(self) -> int:
