@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -26,12 +27,17 @@ _MAX_SUFFIX: Final = len("/pymp-12345678/listener-12345678")
 
 def shared_folder() -> str:
     """Return the temporary folder of the environment; empty if the program has set `tempfile.tempdir` to another."""
-    given, tempfile.tempdir = tempfile.tempdir, None
-    found = tempfile.gettempdir()
-    if given in (None, found):
-        return found
-    tempfile.tempdir = given
-    return ""
+    given = tempfile.tempdir
+    found = _find_folder(tuple(map(os.environ.get, _TMPDIR_VARIABLES)))
+    tempfile.tempdir = given or found
+    return found if tempfile.tempdir == found else ""
+
+
+@cache
+def _find_folder(_variables: tuple[str | None, ...]) -> str:
+    # Once for each environment, because `tempfile` makes a file in the folder to try it.
+    tempfile.tempdir = None
+    return tempfile.gettempdir()
 
 
 def has_room(shared: str) -> bool:
@@ -52,7 +58,8 @@ def private_tmpdir(folder: Path) -> Iterator[Path]:
     """Use the temporary folder inside `folder`, also in child processes. What the program itself sets meanwhile stays."""
     environment, ours = os.environ, variables_for(folder)
     theirs = {name: environment.get(name) for name in ours}
-    before, tempfile.tempdir = tempfile.tempdir, None
+    before = tempfile.tempdir
+    tempfile.tempdir = before and str(folder / PRIVATE_NAME)
     environment.update(ours)
     try:
         yield folder / PRIVATE_NAME
