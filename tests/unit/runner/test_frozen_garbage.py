@@ -103,3 +103,19 @@ def test_objects_made_for_each_iteration_count_once_though_some_were_frozen() ->
         sampler.close()
     assert made
     assert len(set(objects)) == 1, list(objects)
+
+
+def test_an_iteration_that_leaves_garbage_has_the_blocks_of_one_that_does_not() -> None:
+    sampler = Sampler(["object", "block"], {}, 20)
+    try:
+        sampler.start()
+        for leaves_garbage in [False] * 4 + [True, False, True, True]:
+            if leaves_garbage:
+                cycle: list[object] = []
+                cycle.append(cycle)
+                del cycle
+            sampler.read(True)
+        blocks = sampler.samples.series("block").readings[4:]
+    finally:
+        sampler.close()
+    assert len(set(blocks)) == 1, blocks
