@@ -55,8 +55,8 @@ LONGEST: Final = 5000
 # The share of a test's timeout that its repetition may use; the rest is for the first run.
 TIMEOUT_SHARE: Final = 0.7
 NO_LIMITS: Final = Ceiling()
-# Iterations of warm-up of a test that is screened.
-_SCREEN_WARMUP: Final = 2
+# Iterations of warm-up of a test that is screened: its run in the first pass, if it had one.
+_SCREEN_WARMUP: Final = 1
 # The mark of a test that runs under resource limits.
 _CEILING: Final = "leakcheck_ceiling"
 _BUDGET_SUFFIX: Final = "_budget"

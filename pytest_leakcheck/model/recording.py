@@ -7,7 +7,7 @@ A test with an axis, an argument that takes growing sizes, is measured in separa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -57,6 +57,10 @@ class Series(OfResource):
     @property
     def iterations(self) -> int:
         return len(self.readings) - 1
+
+    def since(self, iteration: int) -> Series:
+        """Return the series as if it began after this many iterations."""
+        return replace(self, readings=self.readings[iteration:], released=self.released[iteration:])
 
     @property
     def rises(self) -> dict[int, int]:

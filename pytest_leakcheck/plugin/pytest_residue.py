@@ -41,6 +41,16 @@ class Residue:
         self._stash_keys: set[Any] = set()
         settle_environment()
 
+    def begin_silent(self) -> None:
+        """Bring what each run replaces or resizes to the state after a run: the start level is read before the next one."""
+        handlers: Any = self._item.config.pluginmanager.getplugin("logging-plugin")
+        if handlers is not None:
+            handlers.caplog_handler.reset()
+            handlers.report_handler.reset()
+            # To read it adds a buffer.
+            handlers.report_handler.stream.getvalue()
+        self._put_back_stash()
+
     def after_setup(self, definition: pytest.FixtureDef[Any]) -> None:
         """Record the folders that a fixture has just made, if it is pytest's own: a test may put others in their place."""
         if definition.scope == "function":
@@ -51,7 +61,7 @@ class Residue:
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
         named = (one for name, used in definitions.items() for one in self._with_overridden(name, used))
-        self._outliving = [one for one in named if one.scope != "function"]
+        self._outliving += (one for one in named if one.scope != "function")
 
     def _with_overridden(self, name: str, used: pytest.FixtureDef[Any]) -> Sequence[pytest.FixtureDef[Any]]:
         """Return all fixtures of one name, because a fixture that overrides another may use it."""
@@ -75,7 +85,7 @@ class Residue:
             item._obj = None  # type: ignore[attr-defined]
         for definition in self._outliving:
             definition._finalizers[:] = [one for one in definition._finalizers if not _is_spent(one)]
-        self._outliving = []
+        self._outliving.clear()
         if logged:
             self._junit = _JunitState(item.config)
         else:
@@ -84,10 +94,13 @@ class Residue:
                 if remove_tree(folder, made):
                     _release_number(item.config, folder.name.lower())
         self._folders.clear()
-        # pytest and other plugins may read what the first iteration has stored, so only later keys are removed.
-        self._stash_keys = self._stash_keys or set(item.stash._storage)
-        rebuild(item.stash, self._stash_keys)
+        self._put_back_stash()
         forget_failed_subtests(item)
+
+    def _put_back_stash(self) -> None:
+        # pytest and other plugins may read what the first run has stored, so only later keys are removed.
+        self._stash_keys = self._stash_keys or set(self._item.stash._storage)
+        rebuild(self._item.stash, self._stash_keys)
 
 
 def settle_environment() -> None:
@@ -154,9 +167,12 @@ def _folders_made_by(definition: pytest.FixtureDef[Any]) -> list[Path]:
 def _release_number(config: pytest.Config, folder: str) -> None:
     """Make pytest reuse the number of a removed folder, because paths intern their parts, which Python 3.12 retains."""
     numbers: dict[str, int] = getattr(getattr(config, "_tmp_path_factory", None), "_next_number", {})
-    for prefix, following in numbers.items():
+    for prefix, following in [*numbers.items()]:
         if folder == f"{prefix}{following - 1}":
             numbers[prefix] = following - 1
+            if following == 1:
+                # The first one of this name.
+                del numbers[prefix]
 
 
 def _is_spent(finalizer: Any) -> bool:

@@ -209,7 +209,7 @@ class Repeater:
         """Run the item until the repetition ends, and release everything; None as `_repeat`."""
         timer = Timer(item)
         timer.stop()
-        iteration = keys.Iteration(Residue(item), Repetition(plan, left=self._left_threads), Gauges())
+        iteration = keys.Iteration(Residue(item), self._repetition(plan, runs), Gauges())
         item.stash[keys.REPEATING] = iteration
         try:
             return self._iterate(item, iteration, runs, timer)
@@ -229,11 +229,17 @@ class Repeater:
         finally:
             del item.stash[keys.REPEATING]
 
+    def _repetition(self, plan: Plan, runs: _Runs) -> Repetition:
+        return Repetition(plan, left=self._left_threads, has_run=runs.count > 0)
+
     def _iterate(self, item: pytest.Item, iteration: keys.Iteration, runs: _Runs, timer: Timer) -> Result | None:
         repetition = iteration.repetition
         with silent_tmpdir(item.config):
             # What is read later is chosen here.
             repetition.begin()
+        if repetition.is_warm:
+            iteration.residue.begin_silent()
+            repetition.start()
         while True:
             iteration.count += 1
             timer.start()
@@ -249,12 +255,19 @@ class Repeater:
                 runs.silence()
                 # Silent runs have other variables.
                 settle_environment()
-                repetition.follow(*iteration.gauges.seal())
+                _follow_gauges(iteration)
             if failed:
                 return _end_failed(repetition, runs.count, error)
             if not repetition.iteration_done():
                 return repetition.end()
             self._snapshot.follow(repetition)
+
+
+def _follow_gauges(iteration: keys.Iteration) -> None:
+    # In a separate frame, so that what this returns is gone when the counters are read.
+    gauges, budgets = iteration.gauges.seal()
+    if gauges:
+        iteration.repetition.follow(gauges, budgets)
 
 
 def _end_leaving(item: pytest.Item, repetition: Repetition, runs: _Runs, error: BaseException) -> Result:

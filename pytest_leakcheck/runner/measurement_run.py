@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from math import inf
@@ -36,26 +36,31 @@ class TimeLimit:
     """
 
     def __init__(self, max_time: float) -> None:
-        self._began = self._last_ended = clock.monotonic()
+        self._began = clock.monotonic()
         self.deadline = self._began + max_time
         self.out_of_time = False
-        self.shortest = inf
-        # In an array, because an int object above 256 would be a block that the harness allocates.
+        # In arrays, because a float, or an int above 256, would be a block that the harness allocates: the end of the
+        # last iteration and the duration of the shortest one, and the number of iterations.
+        self._times = array("d", (self._began, inf))
         self._iterations = array("q", (0,))
 
     def iteration_done(self) -> None:
         now = clock.monotonic()
-        seconds = now - self._last_ended
+        seconds = now - self._times[0]
         self._iterations[0] += 1
         # The instruments are opened between two iterations, which counts as a part of the second one.
-        self.shortest = min(self.shortest, seconds)
+        self._times[1] = min(self._times[1], seconds)
         self.out_of_time = now + seconds > self.deadline
-        self._last_ended = now
+        self._times[0] = now
 
     def resume(self) -> None:
         """Continue after work that was no iteration."""
-        self._last_ended = clock.monotonic()
-        self.out_of_time = self._last_ended >= self.deadline
+        self._times[0] = clock.monotonic()
+        self.out_of_time = self._times[0] >= self.deadline
+
+    @property
+    def shortest(self) -> float:
+        return self._times[1]
 
     @property
     def seconds(self) -> float:
@@ -77,7 +82,7 @@ class MeasurementRun:
         limits: The level at which the process would die, by resource, in the unit of the resource.
     """
 
-    def __init__(self, plan: Plan, gauges: Mapping[str, Callable[[], int]], innocent: InnocentGrowth) -> None:
+    def __init__(self, plan: Plan, gauges: dict[str, Callable[[], int]], innocent: InnocentGrowth) -> None:
         """Begin the time limit."""
         self.plan = plan
         self.gauges = gauges

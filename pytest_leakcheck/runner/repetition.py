@@ -8,7 +8,7 @@ shows no trend: `measure_block` compares each rise with the allowed level.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,10 +23,19 @@ from pytest_leakcheck.judge import conclude_finding
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.judge.growth import looks
 from pytest_leakcheck.judge.judge_series import judge_once
-from pytest_leakcheck.judge.screening import ITERATIONS, MIDDLE, SECOND_LOOK, deserve_second_look, find_risen, screen
+from pytest_leakcheck.judge.screening import (
+    AT_REST,
+    ITERATIONS,
+    MIDDLE,
+    SECOND_LOOK,
+    at_rest,
+    deserve_second_look,
+    find_risen,
+    screen,
+)
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.finding import RED, Verdict
-from pytest_leakcheck.model.recording import Recording, Stopped
+from pytest_leakcheck.model.recording import Recording, Series, Stopped
 from pytest_leakcheck.model.resources import HEAP, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -50,23 +59,31 @@ class Repetition:
     """One plan on its way through warm-up, measurement and diagnosis. Use it once: `begin`, `iteration_done` ..., `end`."""
 
     def __init__(
-        self, plan: Plan, gauges: Mapping[str, Callable[[], int]] | None = None, left: Mapping[str, str] | None = None
+        self,
+        plan: Plan,
+        gauges: dict[str, Callable[[], int]] | None = None,
+        left: Mapping[str, str] | None = None,
+        *,
+        has_run: bool = False,
     ) -> None:
         """Start the clock.
 
         The user's `gauges` are read after each iteration; more may be added until the start level is read. `left` is
-        the earlier test that left a thread running, by the thread's number.
+        the earlier test that left a thread running, by the thread's number. If the work `has_run` in this process, that
+        is the warm-up of a screen.
         """
         self._run = MeasurementRun(plan, gauges if gauges is not None else {}, InnocentGrowth(left or {}))
-        self._warmed_up = 0
+        self._warmed_up = int(has_run and plan.screen)
         self._measuring: Measuring | None = None
         self._fork_guard = ForkGuard()
 
     def follow(self, gauges: Mapping[str, Callable[[], int]], budgets: tuple[Budget, ...]) -> None:
-        """Add gauges and their budgets. Call it only before the start level is read."""
+        """Add gauges and their budgets, after the first iteration."""
         run = self._run
-        run.gauges = {**run.gauges, **gauges}
+        run.gauges.update(gauges)
         run.plan = replace(run.plan, budgets=(*budgets, *run.plan.budgets))
+        # A start level that was read before has none of them, so this iteration was the warm-up.
+        self._warmed_up = min(self._warmed_up, run.plan.effort.warmup - 1)
 
     def checkpoint(self, label: str) -> None:
         """End a phase of the test within the current iteration, and name it."""
@@ -77,8 +94,19 @@ class Repetition:
         # A script has no earlier moment; pytest prepares them when the session begins.
         prepare_children()
         self._run.ceiling.impose()
-        if self._run.plan.effort.warmup == 1:
+        if self.is_warm or self._run.plan.effort.warmup == 1:
             self._measuring = self._open_instruments()
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the warm-up is over."""
+        return self._warmed_up == self._run.plan.effort.warmup
+
+    def start(self) -> None:
+        """Read the start level before the first iteration, if `begin` has found that the warm-up is over."""
+        assert self._measuring is not None
+        self._run.room.iteration_done()
+        self._measuring.start()
 
     def iteration_done(self) -> bool:
         """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
@@ -88,7 +116,7 @@ class Repetition:
         if not run.plan.ceiling.sizes and (used := run.room.iteration_done()) is not None:
             self._stop_for_room(used)
             return False
-        if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
+        if self._measuring is not None and self.is_warm:
             return self._measuring.iteration_done()
         self._warmed_up += 1
         run.time.iteration_done()
@@ -97,7 +125,7 @@ class Repetition:
             # Open the instruments before the last warm-up iteration. The frozen objects and the garbage that this
             # iteration leaves behind are then part of the start level.
             self._measuring = self._open_instruments()
-        if self._measuring is not None and self._warmed_up == run.plan.effort.warmup:
+        if self._measuring is not None and self.is_warm:
             return self._measuring.start()
         return not run.time.out_of_time
 
@@ -235,11 +263,12 @@ class Measuring:
         if self._caches is None:
             run.innocent.start(self._identities)
         self._looks = looks(run.plan.effort.most)
-        self._next_look = MIDDLE if self._caches is not None else next(self._looks)
+        self._next_look = AT_REST if self._caches is not None else next(self._looks)
         self._open_user_phases()
         wants_more = not run.time.out_of_time
         # In a screen, a few blocks that the cache of this thread hands out would hide a leak of memory.
-        self._sampler.start(inf if self._caches is not None else run.time.shortest)
+        is_screen = self._caches is not None
+        self._sampler.start(inf if is_screen else run.time.shortest, walks_frozen=not is_screen)
         run.phases.begin()
         return wants_more
 
@@ -321,9 +350,13 @@ class Measuring:
 
     def _screen(self, caches: KnownCaches) -> bool:
         """Judge the test by its first iterations. If that is impossible, they are warm-up, and it is judged in full."""
-        sampler = self._sampler
-        if sampler.samples.n < ITERATIONS:
-            self._next_look = ITERATIONS
+        sampler, n = self._sampler, self._sampler.samples.n
+        if n == AT_REST:
+            self._note_verdicts(at_rest(self._judged(0)))
+            self._next_look = AT_REST + MIDDLE
+            return not self._run.verdicts
+        if n == AT_REST + MIDDLE:
+            self._next_look = AT_REST + ITERATIONS
             if caches.note():
                 sampler.subtract_own_work()
             return True
@@ -331,7 +364,7 @@ class Measuring:
         if self._run.verdicts:
             return False
         if looks_again:
-            self._next_look = SECOND_LOOK
+            self._next_look = AT_REST + SECOND_LOOK
             caches.note()
             sampler.subtract_own_work()
             return True
@@ -342,15 +375,21 @@ class Measuring:
 
     def _judge_screen(self, caches: KnownCaches) -> bool:
         """Note the verdicts, or return whether a second look may give them; in a separate frame, as `_is_enough`."""
-        run, samples = self._run, self._sampler.samples
-        judged = [(samples.series(one.resource), one) for one in run.plan.budgets if samples.has(one.resource)]
+        judged = self._judged(AT_REST)
         held: Mapping[str, int] = {}
         verdicts = screen(judged)
         if not verdicts:
             held = caches.gains()
             verdicts = screen(judged, held)
-        run.verdicts |= {verdict.resource: self._judge.confirm(verdict) for verdict in verdicts}
+        self._note_verdicts(verdicts)
         return not verdicts and deserve_second_look(find_risen(judged, held))
+
+    def _judged(self, since: int) -> list[tuple[Series, Budget]]:
+        budgets, samples = self._run.plan.budgets, self._sampler.samples
+        return [(samples.series(one.resource).since(since), one) for one in budgets if samples.has(one.resource)]
+
+    def _note_verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        self._run.verdicts |= {verdict.resource: self._judge.confirm(verdict) for verdict in verdicts}
 
     def _prepare_looks(self) -> None:
         """Record what may explain growth: to walk all objects for that would take half of the time of a screen."""

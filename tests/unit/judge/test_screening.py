@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from pytest_leakcheck.config.budget import Budget, default_budget
-from pytest_leakcheck.judge.screening import ITERATIONS, SECOND_LOOK, deserve_second_look, find_risen, screen
+from pytest_leakcheck.judge.screening import (
+    AT_REST,
+    ITERATIONS,
+    SECOND_LOOK,
+    at_rest,
+    deserve_second_look,
+    find_risen,
+    screen,
+)
 from pytest_leakcheck.model.recording import Series
 
 
@@ -21,6 +29,45 @@ def test_a_count_that_rises_in_every_or_every_second_iteration_does_not_pass(res
     # What the first iterations allocate once is no growth, nor is what comes and goes.
     assert passes(resource, 7, 9, 12, 12, 12)
     assert passes(resource, 7, 7, 8, 9, 8)
+
+
+def rests(resource: str, *readings: int, released: tuple[int, ...] = ()) -> bool:
+    assert len(readings) - 1 == AT_REST
+    return bool(at_rest([(Series(resource, readings, released), default_budget(resource))]))
+
+
+@pytest.mark.parametrize("resource", ["fd", "thread", "object", "block"])
+def test_two_iterations_decide_only_if_a_count_does_not_move_at_all(resource: str) -> None:
+    assert rests(resource, 7, 7, 7)
+    assert not rests(resource, 7, 8, 9)
+    # Every second iteration.
+    assert not rests(resource, 7, 8, 8)
+    assert not rests(resource, 7, 7, 8)
+    # A fall may hide a rise, and what came and went may stay next time.
+    assert not rests(resource, 7, 5, 5)
+    assert not rests(resource, 7, 8, 7)
+
+
+def test_bytes_may_move_by_less_than_the_floor_in_two_iterations() -> None:
+    (verdict,) = at_rest([(Series("heap", (0, -300, 500)), Budget("heap", explicit=False))])
+    assert (verdict.outcome, verdict.iterations, verdict.floor, verdict.explicit) == ("ok", AT_REST, 256.0, False)
+    assert not rests("heap", 0, 256, 512)
+    assert not rests("heap", 0, -512, 0)
+    mib = 1 << 20
+    # Resident memory is not exact: a fall is no event.
+    assert rests("rss", 0, -8 * mib, -8 * mib)
+    assert not rests("rss", 0, 2 * mib, 4 * mib)
+
+
+def test_what_only_the_collector_releases_in_two_iterations_is_no_rest() -> None:
+    assert not rests("fd", 7, 7, 7, released=(1, 0))
+    assert not rests("fd", 7, 7, 7, released=(0, 1))
+
+
+def test_the_floor_of_two_iterations_is_that_of_the_longer_screen() -> None:
+    for resource in ("block", "heap", "rss", "fd"):
+        short, long = ((Series(resource, (7,) * (n + 1)), default_budget(resource)) for n in (AT_REST, ITERATIONS))
+        assert at_rest([short])[0].floor == screen([long])[0].floor
 
 
 def test_what_only_the_collector_releases_does_not_pass() -> None:
