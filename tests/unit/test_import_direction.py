@@ -24,12 +24,12 @@ MOST_LINES = {
     "attribution": 5600,
     "baseline": 610,
     "config": 1450,
-    "judge": 1830,
+    "judge": 1840,
     "model": 1720,
-    "plugin": 5200,
-    "probes": 3350,
+    "plugin": 5210,
+    "probes": 3360,
     "report": 1870,
-    "runner": 4150,
+    "runner": 4200,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

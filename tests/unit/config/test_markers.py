@@ -76,7 +76,7 @@ def test_the_closest_mark_decides_whether_a_test_is_left_out() -> None:
 
 def test_a_test_without_a_mark_is_screened_unless_the_effort_is_set() -> None:
     plan = plan_unmarked("t", given(resources=("countable",)))
-    assert (plan.screen, plan.effort.warmup, [budget.explicit for budget in plan.budgets]) == (True, 2, [False] * 6)
+    assert (plan.screen, plan.effort.warmup, [budget.explicit for budget in plan.budgets]) == (True, 1, [False] * 6)
     for settings in (given(iterations=50), given(warmup=5), given(ceiling="fd=256")):
         assert not plan_unmarked("t", settings).screen
     assert plan_unmarked("t", given(warmup=5)).effort.warmup == 5
