@@ -32,6 +32,7 @@ from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
 from pytest_leakcheck.plugin.second_pass import SecondPass
+from pytest_leakcheck.plugin.undisturbed import keep_modules
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.probes.own_folder import remove_left_folders
@@ -95,6 +96,8 @@ class ItemProtocol:
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
         if waits(item):
             return None
+        # An earlier test may have removed them; measuring would import them a second time.
+        keep_modules()
         if keys.FIRST_RUN in item.stash:
             self._judge(item, nextitem)
             return True

@@ -92,8 +92,9 @@ class SessionReport:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
         of_test = not is_of_subtest(report)
         try:
-            with OriginalFunctions():
-                if of_test:
+            # Most reports hold nothing of ours, and then cost no more than in a plain session.
+            if of_test and (report.failed or hasattr(report, "leakcheck")):
+                with OriginalFunctions():
                     self._take(report)
         except Exception as error:  # noqa: BLE001 - a test may have disturbed anything; the session goes on
             self._lost.append(f"the finding on {report.nodeid} is lost: {describe_error(error)}")

@@ -71,7 +71,7 @@ class OriginalFunctions:
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> None:
-        _keep_modules()
+        keep_modules()
         for owner, kept in _KEPT:
             now = owner.__dict__
             for name, original in kept.items():
@@ -96,7 +96,7 @@ def undisturbed_writing() -> Iterator[None]:
         yield
 
 
-def _keep_modules() -> None:
+def keep_modules() -> None:
     """Put modules of this package back, and note those that were imported since."""
     sys.modules.update(_own_modules)
     for name, module in sys.modules.copy().items():
@@ -104,7 +104,7 @@ def _keep_modules() -> None:
             _own_modules[name] = module
 
 
-_keep_modules()
+keep_modules()
 
 
 def why_failed(error: Exception) -> str:

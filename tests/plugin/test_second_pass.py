@@ -124,6 +124,52 @@ def test_hooks_of_the_project_see_each_test_once(project: Project) -> None:
     assert "2 tests: 2 ok" in ran.text
 
 
+def test_a_first_pass_costs_a_few_calls_per_test(project: Project) -> None:
+    project.write("test_it.py", "import pytest\n@pytest.mark.parametrize('n', range(50))\ndef test_it(n): pass\n")
+    project.write(
+        "conftest.py",
+        """
+        import sys, pytest
+        CALLS = []
+        def count(frame, event, argument):
+            # Also what a function of the plugin calls in C.
+            if event in ("call", "c_call") and "pytest_leakcheck" in frame.f_code.co_filename: CALLS.append(event)
+        @pytest.hookimpl(wrapper=True, trylast=True)
+        def pytest_runtestloop():
+            sys.setprofile(count)
+            yield
+            sys.setprofile(None)
+            CALLS.append("the end of the first pass")
+            return True
+        def pytest_terminal_summary(terminalreporter):
+            terminalreporter.write_line(f"calls {CALLS.index('the end of the first pass')}")
+        """,
+    )
+    counted = re.search(r"calls (\d+)", project.run(*ALL, "--leakcheck-max-time=0.1").text)
+    assert counted is not None
+    # They were 3,200 per test.
+    assert int(counted[1]) / 50 < 150
+
+
+def test_modules_that_a_test_has_removed_are_put_back_before_the_next_is_judged(project: Project) -> None:
+    project.write(
+        "test_it.py",
+        """
+        import sys, pytest
+        def test_removes():
+            for name in list(sys.modules):
+                if name.startswith("pytest_leakcheck"): del sys.modules[name]
+        @pytest.mark.fd_budget(0)
+        @pytest.mark.leakcheck(isolate=True)
+        def test_marked(): pass
+        """,
+    )
+    # Of the first one, what reads a counter is removed while it is measured.
+    ran = project.run(*ALL, "-rA")
+    assert (ran.status, ran.last_line) == (0, "2 passed"), ran.text
+    assert "2 tests: 1 ok · 1 does not repeat" in ran.one_line
+
+
 def test_a_leak_is_one_more_report_of_its_test(project: Project) -> None:
     project.write(
         "test_it.py",
