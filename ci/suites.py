@@ -2,12 +2,15 @@
 
     python ci/suites.py                                   sample and judge every suite of ci/suites/suite_catalog.py
     python ci/suites.py --only aiohttp --tests 100        one suite, 100 of its tests
+    python ci/suites.py --before ../older                 also judge with the plugin of another checkout
 
 Each suite has a virtual environment below `.venv/suites`, with pinned releases and the checkout. A sample is drawn with a
 seed: one case of each test function, spread over the files. It runs three times under the same conditions: plainly
 (without the plugin), with `--leakcheck-scope=all`, and with `--leakcheck-fail-on=none` in addition, for at most 3 s per
-test. The outcomes of `-rA` of the last run must be those of the first, and of the second too, except for tests with a
-red finding. The output of the runs and the findings are kept beside the environment. Exit status 1 if an outcome differs.
+test. The outcomes of `-rA` of the last two must be those of the first, but for one more report of each test with a red
+finding. In the last, also the exit status, the line of counts (with that of warnings) and the JUnit report must be those
+of the plain run. Then the first pass alone runs, plainly and judged in turns: what the plugin costs before it judges.
+The output of the runs and the findings are kept beside the environment. Exit status 1 if an outcome differs.
 """
 
 # ruff: noqa: E402 - the modules in ci/suites and ci/bench are not installed
@@ -24,13 +27,13 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _PARTS: Final = Path(__file__).with_name("suites")
 sys.path[:0] = [str(_PARTS), str(Path(__file__).with_name("bench"))]
 
 from suite_catalog import EMPTY, SUITES, Suite
-from suite_figures import Figures, Run, compute, draw, parse_outcomes
+from suite_figures import Figures, Run, compute, draw, parse_junit, parse_outcomes, parse_session
 from venvs import PROJECT, ROOT, Missing, call, environment, inherited
 
 _TIMEOUT_SECONDS: Final = 7200
@@ -38,6 +41,13 @@ _JUDGE: Final = ("--leakcheck-scope=all", "--leakcheck-json=findings.json")
 # The third run is about outcomes only, which must be those of the plain run however often a test is repeated. So it takes
 # less time, and its findings are not used.
 _JUDGE_WITHOUT_FAILING: Final = ("--leakcheck-scope=all", "--leakcheck-fail-on=none", "--leakcheck-max-time=3")
+# Where the authors of a suite configure pytest, in pytest's order.
+_CONFIGURATIONS: Final = {
+    "pytest.ini": "[pytest]",
+    "pyproject.toml": "[tool.pytest",
+    "tox.ini": "[pytest]",
+    "setup.cfg": "[tool:pytest]",
+}
 # How a plain run is kept free of the plugin, which is installed for the runs that are judged.
 _PLAIN: Final = ("-p", "no:leakcheck")
 
@@ -62,11 +72,13 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="SUITE", help="only the suites with this text in their names")
     parser.add_argument("--tests", type=int, default=400, metavar="N", help="tests per suite (default 400)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the sample (default 1)")
+    parser.add_argument("--turns", type=int, default=7, metavar="N", help="runs of each first pass (default 7)")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare the CPU time with that of this plugin")
     options = parser.parse_args()
     wrong = False
     for suite in (one for one in SUITES if options.only in one.name):
         try:
-            figures = _judge(suite, options.tests, options.seed)
+            figures = _judge(suite, options)
         except (Missing, OSError, subprocess.SubprocessError) as error:
             print(f"{suite.name}: not run: {error}", flush=True)
             wrong = True
@@ -76,19 +88,36 @@ def main() -> int:
     return int(wrong)
 
 
-def _judge(suite: Suite, tests: int, seed: int) -> Figures:
-    """Run a sample of a suite three times, and compute its figures."""
+def _judge(suite: Suite, options: argparse.Namespace) -> Figures:
+    """Run a sample of a suite in each way, and compute its figures."""
     installed = _install(suite)
     pick = installed.folder / "pick.json"
     pick.write_text("[]", encoding="utf-8")
     _pytest(installed, "collect", [*_PLAIN, "--collect-only", "-qq"], statuses=(0,))
     collected = json.loads((installed.folder / "collected").read_text(encoding="utf-8"))
-    pick.write_text(json.dumps(draw(collected, tests, seed)), encoding="utf-8")
+    pick.write_text(json.dumps(draw(collected, options.tests, options.seed)), encoding="utf-8")
     arms = {"plain": _PLAIN, "judged": _JUDGE, "none": _JUDGE_WITHOUT_FAILING}
     runs = [_run(installed, name, arguments) for name, arguments in arms.items()]
+    ratios = {"first pass": _first_pass_ratio(installed, options.turns)}
+    if options.before is not None:
+        before = _run(installed, "before", ["--leakcheck-scope=all"], plugin=options.before.resolve())
+        ratios["before"] = runs[1].cpu / before.cpu
     with (installed.folder / "findings.json").open(encoding="utf-8") as report:
         _first, *findings, _last = map(json.loads, report)
-    return compute(f"{suite.name} {suite.release}".strip(), runs, findings)
+    return compute(f"{suite.name} {suite.release}".strip(), runs, findings, ratios)
+
+
+def _first_pass_ratio(installed: Installed, turns: int) -> float:
+    """Return the CPU time of the first pass of sessions that judge by that of plain ones, run in turns.
+
+    The least of each counts: other work on the machine only adds to it.
+    """
+    seconds: dict[str, list[float]] = {"plain": [], "judged": []}
+    for _ in range(turns):
+        for arm, arguments in (("plain", _PLAIN), ("judged", ("--leakcheck-scope=all",))):
+            _pytest(installed, "first", [*arguments, "-q"], statuses=(2,), SUITES_FIRST_ONLY="1")
+            seconds[arm].append(_measured(installed)["first_pass"])
+    return min(seconds["judged"]) / min(seconds["plain"])
 
 
 def _install(suite: Suite) -> Installed:
@@ -107,7 +136,7 @@ def _install(suite: Suite) -> Installed:
         targets = ("--pyargs", *suite.tests)
     else:
         root = _unpack(suite, python, place / "sdist")
-        targets = (str(root / "tests"),)
+        targets = tuple(str(folder) for folder in root.glob("test*/"))
     folder = place / "runs"
     folder.mkdir(exist_ok=True)
     return Installed(suite, python, root, targets, folder)
@@ -128,29 +157,52 @@ def _unpack(suite: Suite, python: Path, folder: Path) -> Path:
     return root
 
 
-def _run(installed: Installed, name: str, arguments: Sequence[str]) -> Run:
+def _run(installed: Installed, name: str, arguments: Sequence[str], plugin: Path = ROOT) -> Run:
     """Run the sample."""
-    output = _pytest(installed, name, [*arguments, "-q", "-rA", "--tb=short"], statuses=(0, 1))
-    measured = json.loads((installed.folder / "measured").read_text(encoding="utf-8"))
+    junit = installed.folder / f"{name}.xml"
+    arguments = [*arguments, "-q", "-rA", "--tb=short", f"--junitxml={junit}"]
+    done = _pytest(installed, name, arguments, statuses=(0, 1), PLUGIN=str(plugin))
     # The summary shows paths relative to the folder that pytest was started in, findings relative to the root.
-    outcomes = parse_outcomes(output, f"{os.path.relpath(installed.root, installed.folder)}/")
-    return Run(outcomes, measured["cpu"], measured["durations"])
+    outcomes = parse_outcomes(done.stdout, f"{os.path.relpath(installed.root, installed.folder)}/")
+    session = parse_session(done.stdout, done.returncode) + parse_junit(junit.read_text(encoding="utf-8"))
+    measured = _measured(installed)
+    return Run(outcomes, session, measured["cpu"], measured["durations"])
 
 
-def _pytest(installed: Installed, name: str, arguments: Sequence[str], statuses: Sequence[int]) -> str:
-    """Run pytest with the plugin `pick_tests`; keep its output as `NAME.txt`, and return it."""
-    own = installed.root / "pytest.ini"
-    ini = own if own.exists() else installed.python.parents[1] / "pytest.ini"
-    if ini != own:
-        ini.write_text("[pytest]\n", encoding="utf-8")
-    command = [str(installed.python), "-m", "pytest", "-c", str(ini), "--rootdir", str(installed.root)]
+def _has_table(file: Path, table: str) -> bool:
+    return file.exists() and table in file.read_text(encoding="utf-8")
+
+
+def _measured(installed: Installed) -> dict[str, Any]:
+    measured: dict[str, Any] = json.loads((installed.folder / "measured").read_text(encoding="utf-8"))
+    return measured
+
+
+def _pytest(
+    installed: Installed, name: str, arguments: Sequence[str], statuses: Sequence[int], **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run pytest with the plugin `pick_tests`, and keep its output as `NAME.txt`."""
+    own = [installed.root / name for name, table in _CONFIGURATIONS.items() if _has_table(installed.root / name, table)]
+    (ini := installed.python.parents[1] / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    command = [
+        str(installed.python),
+        "-m",
+        "pytest",
+        "-c",
+        str(own[0] if own else ini),
+        "--rootdir",
+        str(installed.root),
+    ]
     command += ["-p", "no:cacheprovider", "-p", "pick_tests", *installed.suite.options]
     # pytest takes a relative pattern as one below the folder that it is started in.
     command += [f"--ignore-glob={installed.root}/*/{pattern}" for pattern in installed.suite.left_out]
+    # The checkout is installed too, but what is named here comes first.
+    variables["PYTHONPATH"] = os.pathsep.join([str(_PARTS), variables.pop("PLUGIN", str(ROOT))])
+    variables["SUITES_PICK"] = str(installed.folder / "pick.json")
     done = subprocess.run(
         [*command, *arguments, *installed.targets],
         cwd=installed.folder,
-        env=inherited() | {"PYTHONPATH": str(_PARTS), "SUITES_PICK": str(installed.folder / "pick.json")},
+        env=inherited() | variables,
         capture_output=True,
         text=True,
         check=False,
@@ -160,7 +212,7 @@ def _pytest(installed: Installed, name: str, arguments: Sequence[str], statuses:
     kept.write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode not in statuses:
         raise Missing(f"exit {done.returncode} of the run {name!r}: see {kept}")
-    return done.stdout
+    return done
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from statistics import median
 from typing import Any, Final
+from xml.etree import ElementTree as ET
 
 # A line of `-rA`: the outcome, and the test or, where pytest counts equal skips together, their number and line. The
 # message after it may differ from run to run: it is cut off. A test that passed has none, and any text in its name.
@@ -18,21 +19,22 @@ _OUTCOME_LINE: Final = re.compile(
 )
 # The worst of several findings on one test counts; an outcome that is not here comes first.
 _MILDEST_FIRST: Final = ("ok", "unavailable", "inconclusive", "does not repeat", "known")
-_UNDECIDED: Final = ("inconclusive", "does not repeat", "unavailable")
 _TABLE: Final = """\
-| suite | tests | judged | decided | red (causes) | unclosed | known | inconclusive | does not repeat | differing | CPU ratio |\
- median ms | CPU ms/test |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: |"""
+| suite | tests | judged | ok | red (causes) | unclosed | known | inconclusive | does not repeat | differing | CPU ratio |\
+ first pass | before | median ms | CPU ms/test |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |"""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run of the sample: the lines of `-rA` without their messages, and the seconds of each test.
 
-    `cpu` is the CPU seconds of the test loop, with its child processes; the rest is the start and the collection.
+    `session` is what else a user sees of it: the exit status, the line of counts, and the JUnit report. `cpu` is the CPU
+    seconds of the test loop, with its child processes; the rest is the start and the collection.
     """
 
     outcomes: Counter[str]
+    session: Counter[str]
     cpu: float
     durations: Mapping[str, float]
 
@@ -47,9 +49,10 @@ class Figures:
             does not repeat.
         red: The red tests of each cause, by its fingerprint.
         notes: A line for each other finding that is not ok, and for each test that passes plainly and has no verdict.
-        differing: Outcomes that differ from the plain run, except for tests with a red finding.
-        differing_without_failing: Outcomes that differ under `--leakcheck-fail-on=none`.
-        cpu_ratio: CPU seconds of the judged run by those of the plain run.
+        differing: Outcomes that differ from the plain run, except for the leak of a test with a red finding.
+        differing_without_failing: What differs under `--leakcheck-fail-on=none`: outcomes, and what else a user sees.
+        ratios: CPU seconds of the judged run by those of the plain run and by those of the plugin `before`, and of the
+            judged first pass by those of the plain one.
         median_seconds: Duration of the median test in the plain run.
     """
 
@@ -61,7 +64,7 @@ class Figures:
     notes: Sequence[str]
     differing: Sequence[str]
     differing_without_failing: Sequence[str]
-    cpu_ratio: float
+    ratios: Mapping[str, float]
     median_seconds: float
     cpu_per_judged: float
 
@@ -71,11 +74,12 @@ class Figures:
             self.suite,
             self.tests,
             f"{judged} of {self.passed}",
-            f"{(judged - sum(outcomes[one] for one in _UNDECIDED)) / max(1, self.passed):.1%}",
+            outcomes["ok"],
             f"{sum(map(len, self.red.values()))} ({len(self.red)})",
             *(outcomes[one] for one in ("unclosed", "known", "inconclusive", "does not repeat")),
             f"{len(self.differing)} / {len(self.differing_without_failing)}",
-            f"{self.cpu_ratio:.1f}",
+            f"{self.ratios['plain']:.1f}",
+            *(f"{self.ratios[one]:.2f}" if one in self.ratios else "-" for one in ("first pass", "before")),
             f"{self.median_seconds * 1000:.1f}",
             f"{self.cpu_per_judged * 1000:.0f}",
         )
@@ -115,10 +119,28 @@ def parse_outcomes(output: str, prefix: str = "") -> Counter[str]:
     return Counter(str(match[str(match.lastgroup)]).replace(f" {prefix}", " ", 1) for match in found if match)
 
 
+def parse_session(output: str, status: int) -> Counter[str]:
+    """Return the exit status, and pytest's last line without the time: it counts outcomes, and warnings too."""
+    counts = [line for line in output.splitlines() if re.search(r" in [\d.]+s\b", line)][-1:]
+    return Counter([f"exit status {status}", *(line.rpartition(" in ")[0] for line in counts)])
+
+
+def parse_junit(text: str) -> Counter[str]:
+    """Return what a JUnit report holds of each test, and its totals, without times and messages."""
+    found: Counter[str] = Counter()
+    for suite in ET.fromstring(text).iter("testsuite"):  # noqa: S314 - a file of our own run
+        totals = (f"{name}={suite.get(name)}" for name in ("tests", "failures", "errors", "skipped"))
+        found[f"junit {' '.join(totals)}"] += 1
+        for case in suite.iter("testcase"):
+            inside = sorted(element.tag for element in case)
+            found[f"junit {case.get('classname')}::{case.get('name')} {' '.join(inside) or 'passed'}"] += 1
+    return found
+
+
 def compare(plain: Counter[str], other: Counter[str], red: Sequence[str] = ()) -> list[str]:
-    """Return the outcomes that only one of two runs has, except for those of red tests."""
-    differing = [*(f"- {line}" for line in plain - other), *(f"+ {line}" for line in other - plain)]
-    return [line for line in differing if _test_of(line[2:]) not in red]
+    """Return the outcomes that only one of two runs has, except for one more report of each red test."""
+    leaks = Counter(f"LEAK {test}" for test in red)
+    return [*(f"- {line}" for line in plain - other), *(f"+ {line}" for line in other - plain - leaks)]
 
 
 def _test_of(line: str) -> str:
@@ -126,7 +148,9 @@ def _test_of(line: str) -> str:
     return re.sub(r"^[A-Z]{4,}(?: [A-Z]+)? ", "", line)
 
 
-def compute(suite: str, runs: Sequence[Run], findings: Sequence[Mapping[str, Any]]) -> Figures:
+def compute(
+    suite: str, runs: Sequence[Run], findings: Sequence[Mapping[str, Any]], ratios: Mapping[str, float]
+) -> Figures:
     """Compute the figures of a suite from its plain run, its judged run, and the judged run in which nothing fails."""
     plain, judged, without_failing = runs
     passed = {_test_of(line) for line in plain.outcomes if line.startswith("PASSED ")}
@@ -152,8 +176,10 @@ def compute(suite: str, runs: Sequence[Run], findings: Sequence[Mapping[str, Any
         red=red,
         notes=notes,
         differing=compare(plain.outcomes, judged.outcomes, [test for tests in red.values() for test in tests]),
-        differing_without_failing=compare(plain.outcomes, without_failing.outcomes),
-        cpu_ratio=judged.cpu / plain.cpu,
+        differing_without_failing=compare(
+            plain.outcomes + plain.session, without_failing.outcomes + without_failing.session
+        ),
+        ratios={"plain": judged.cpu / plain.cpu, **ratios},
         median_seconds=median(plain.durations.values()),
         cpu_per_judged=judged.cpu / max(1, outcomes.total()),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from suite_figures import Run, compare, compute, draw, parse_outcomes
+from suite_figures import Run, compare, compute, draw, parse_junit, parse_outcomes, parse_session
 
 TESTS = [
     *(f"a.py::test_many[{number}]" for number in range(50)),
@@ -22,9 +22,10 @@ PASSED ../lib/t.py::test_a[b - c: d]
 SKIPPED [2] ../lib/t.py:40: not here: no - never
 XFAIL ../lib/t.py::test_x - reason
 FAILED ../lib/t.py::test_f - assert 1 == 2
+PASSED ../lib/t.py::test_l
 LEAK ../lib/t.py::test_l - LeakError: fd
 OVER BUDGET ../lib/t.py::test_o - LeakError: fd
-1 failed, 1 passed in 0.1s
+3 failed, 2 passed, 1 warning in 0.1s
 """
 
 
@@ -51,17 +52,30 @@ def test_outcomes_are_read_without_messages() -> None:
             "SKIPPED [2] t.py:40": 1,
             "XFAIL t.py::test_x": 1,
             "FAILED t.py::test_f": 1,
+            "PASSED t.py::test_l": 1,
             "LEAK t.py::test_l": 1,
             "OVER BUDGET t.py::test_o": 1,
         }
     )
 
 
-def test_only_a_red_test_may_differ() -> None:
+def test_only_one_more_report_of_a_red_test_may_differ() -> None:
     plain = Counter(["PASSED t.py::a", "PASSED t.py::b"])
-    judged = Counter(["LEAK t.py::a", "FAILED t.py::b"])
-    assert compare(plain, judged, ["t.py::a"]) == ["- PASSED t.py::b", "+ FAILED t.py::b"]
-    assert compare(plain, plain) == []
+    assert compare(plain, plain + Counter(["LEAK t.py::a"]), ["t.py::a"]) == []
+    assert compare(plain, plain + Counter(["LEAK t.py::a"] * 2), ["t.py::a"]) == ["+ LEAK t.py::a"]
+    assert compare(plain, plain + Counter(["LEAK t.py::b"]), ["t.py::a"]) == ["+ LEAK t.py::b"]
+    lost = Counter(["LEAK t.py::a", "FAILED t.py::b"])
+    assert compare(plain, lost, ["t.py::a"]) == ["- PASSED t.py::a", "- PASSED t.py::b", "+ FAILED t.py::b"]
+
+
+def test_what_else_a_user_sees_of_a_session() -> None:
+    assert parse_session(SUMMARY, 1) == Counter(["exit status 1", "3 failed, 2 passed, 1 warning"])
+    assert parse_session("", 5) == Counter(["exit status 5"])
+    cases = '<testcase classname="t" name="a" time="1"/><testcase classname="t" name="b"><failure/></testcase>'
+    totals = 'tests="2" failures="1" errors="0" skipped="0"'
+    assert parse_junit(f"<testsuites><testsuite {totals}>{cases}</testsuite></testsuites>") == Counter(
+        ["junit tests=2 failures=1 errors=0 skipped=0", "junit t::a passed", "junit t::b failure"]
+    )
 
 
 def finding(test: str, verdict: str, colour: str, **recording: Any) -> dict[str, Any]:
@@ -69,13 +83,13 @@ def finding(test: str, verdict: str, colour: str, **recording: Any) -> dict[str,
     return {"test": test, "verdicts": [first], "colour": colour, "fingerprint": "abc", "recording": recording}
 
 
-def run(*outcomes: str, cpu: float = 1.0) -> Run:
-    return Run(Counter(outcomes), cpu, {"a": 0.01, "b": 0.03})
+def run(*outcomes: str, cpu: float = 1.0, status: int = 0) -> Run:
+    return Run(Counter(outcomes), Counter([f"exit status {status}"]), cpu, {"a": 0.01, "b": 0.03})
 
 
 def test_figures() -> None:
     plain = run(*(f"PASSED {name}" for name in "abcdef"), "ERROR f")
-    judged = run("LEAK a", *(f"PASSED {name}" for name in "bcdef"), "ERROR f", cpu=5.0)
+    judged = run("LEAK a", *(f"PASSED {name}" for name in "abcdef"), "ERROR f", cpu=5.0, status=1)
     findings = [
         finding("a", "leak", "red"),
         finding("b", "ok", "green"),
@@ -83,12 +97,18 @@ def test_figures() -> None:
         finding("d", "inconclusive", "yellow", stopped="failed"),
         finding("f", "ok", "green"),
     ]
-    figures = compute("it 1", [plain, judged, plain], findings)
+    figures = compute("it 1", [plain, judged, plain], findings, {"first pass": 1.014})
     assert figures.passed == 5
     assert figures.outcomes == {"leak": 1, "ok": 1, "inconclusive": 1, "does not repeat": 1}
     assert figures.red == {"abc": ["a"]}
     assert figures.notes == ["inconclusive c: fd: why", "does not repeat d: fd: why", "not judged: e"]
     assert (figures.differing, figures.differing_without_failing) == ([], [])
-    assert (figures.cpu_ratio, figures.median_seconds, figures.cpu_per_judged) == (5.0, 0.02, 1.25)
-    row = "| it 1 | 2 | 4 of 5 | 40.0% | 1 (1) | 0 | 0 | 1 | 1 | 0 / 0 | 5.0 | 20.0 | 1250 |"
+    assert (figures.ratios["plain"], figures.median_seconds, figures.cpu_per_judged) == (5.0, 0.02, 1.25)
+    row = "| it 1 | 2 | 4 of 5 | 1 | 1 (1) | 0 | 0 | 1 | 1 | 0 / 0 | 5.0 | 1.01 | - | 20.0 | 1250 |"
     assert f"{row}\n  red abc: a\n" in str(figures)
+    # A session is compared where nothing fails.
+    assert compute("it 1", [plain, judged, judged], findings, {}).differing_without_failing == [
+        "- exit status 0",
+        "+ LEAK a",
+        "+ exit status 1",
+    ]
