@@ -132,6 +132,9 @@ class ProgressLine:
         self._open_line()
         if self._line is not None:
             self._config.add_cleanup(progress.follow(self._follow))
+        elif self._config.get_verbosity() <= 0:
+            # Nothing is shown of a single test, so none needs to cost anything.
+            self._config.pluginmanager.unregister(self)
         return list(filter(None, [self._estimate(len(items))]))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
