@@ -69,14 +69,14 @@ class Installed:
 def main() -> int:
     """Judge the chosen suites and print their figures. Return the exit status."""
     parser = argparse.ArgumentParser(description="Judge samples of the test suites of released packages.")
-    parser.add_argument("--only", default="", metavar="SUITE", help="only the suites with this text in their names")
+    parser.add_argument("--only", metavar="SUITE", choices=[one.name for one in SUITES], help="only this suite")
     parser.add_argument("--tests", type=int, default=400, metavar="N", help="tests per suite (default 400)")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the sample (default 1)")
     parser.add_argument("--turns", type=int, default=7, metavar="N", help="runs of each first pass (default 7)")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare the CPU time with that of this plugin")
     options = parser.parse_args()
     wrong = False
-    for suite in (one for one in SUITES if options.only in one.name):
+    for suite in (one for one in SUITES if options.only in (None, one.name)):
         try:
             figures = _judge(suite, options)
         except (Missing, OSError, subprocess.SubprocessError) as error:

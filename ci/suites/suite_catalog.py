@@ -139,7 +139,12 @@ SUITES: Final = (
         # The configuration of the sdist measures coverage.
         options=("-o", "addopts="),
     ),
-    Suite("diskcache", "diskcache", "5.6.3", left_out={"test_djangocache.py": "needs a project of Django"}),
+    Suite(
+        "diskcache",
+        "diskcache",
+        "5.6.3",
+        left_out={"test_djangocache.py": "needs Django", "test_doctest.py": "needs Django"},
+    ),
     Suite("tinydb", "tinydb", "4.9.0", requires=("pyyaml==6.0.4",)),
     Suite("pebble", "pebble", "5.2.3"),
     Suite("waitress", "waitress", "3.0.2", options=("-o", "addopts=-W always")),
