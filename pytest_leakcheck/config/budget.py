@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, Literal, TypeAlias, TypedDict
 
 from pytest_leakcheck.model import InputError, invalid_at
@@ -107,8 +108,12 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: Mapping[str, o
     return Budget(resource, level, per_iteration, over, unclosed, reason, peak=most)
 
 
+@cache
 def default_budget(resource: str, unclosed: Unclosed = "warn") -> Budget:
-    """Return the budget of a resource that is judged although no mark or argument names it."""
+    """Return the budget of a resource that is judged although no mark or argument names it.
+
+    All tests share it: a full collection in any test visits the budgets of all others.
+    """
     return Budget(resource, per_iteration=find_resource(resource).default_rate, unclosed=unclosed, explicit=False)
 
 
