@@ -32,7 +32,9 @@ def main() -> int:
     false = [name for name in clean if name in red]
     short = [name for name in clean if found[name] and max(one["iterations"] for one in found[name]) <= ITERATIONS]
     print(f"found: {len(leaky) - len(missed)} of {len(leaky)} leaks; missed: {', '.join(missed)}")
-    print(f"clean: {len(short)} of {len(clean)} judged in at most {ITERATIONS} iterations; red: {', '.join(false) or 'none'}")
+    print(
+        f"clean: {len(short)} of {len(clean)} judged in at most {ITERATIONS} iterations; red: {', '.join(false) or 'none'}"
+    )
     return bool(false)
 
 
