@@ -12,19 +12,28 @@ import math
 import platform
 import re
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from pytest_leakcheck.model import InputError, LeakcheckError
-from pytest_leakcheck.model.culprit import creating_line, is_installed, is_of_tests, own_line, short_file
+from pytest_leakcheck.model.culprit import (
+    creating_line,
+    fingerprint,
+    fingerprint_of_owner,
+    is_installed,
+    is_of_tests,
+    own_line,
+    own_owner,
+    short_file,
+    short_id,
+)
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode, parse
 from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.regular_file import Ours, open_regular
-from pytest_leakcheck.model.resources import find_resource
+from pytest_leakcheck.model.resources import RESOURCES, find_resource
 
 # Keys that are written even if they are empty, for people to fill in.
 _FOR_PEOPLE: Final = ("reason", "link", "expires")
@@ -41,9 +50,6 @@ _SIGNIFICANT_DIGITS: Final = 2
 FILE: Final = Ours("a file of known leaks", re.compile(b""))
 # What people add to the file may be nested so deep.
 _MAX_DEPTH: Final = 20
-# What tells entries apart: the id, and how many entries before it have the same one.
-Key: TypeAlias = tuple[str, int]
-_NEW: Final = -1
 
 
 class BaselineError(LeakcheckError, ValueError):
@@ -56,7 +62,7 @@ class KnownLeak:
 
     Attributes:
         rate: Growth per iteration, in the unit of the resource.
-        owner: The object that retains the growth; empty if it was never found.
+        owner: The object that retains the growth; empty if it was never found, or is everybody's, such as ``sys.path``.
         site: The line that creates the resource, as file and function; empty if it was never found.
         tests: The tests that reach it, sorted: node ids, or ``file::*`` for all tests of a file.
         seen: The date on which the entry was added.
@@ -90,9 +96,18 @@ class KnownLeak:
             raise InputError(f"rate: {self.rate!r} is negative: write 0 or more")
 
     @property
-    def names(self) -> frozenset[str]:
-        """The finding id, the owner and the site, as far as they are known."""
-        return frozenset(filter(None, (self.finding, self.owner, self.site)))
+    def is_uncertain(self) -> bool:
+        """Whether the entry has no owner, and at most a line of a test or of an installed package."""
+        file = self.site.partition(":")[0]
+        is_of_package = PurePath(file.partition("/")[0]).stem == self.package
+        return not self.owner and (not file or is_of_tests(file) or is_of_package)
+
+    def covers(self, resource: str) -> bool:
+        """Return whether growth of a resource may be that of the entry."""
+        # An object is counted as blocks and as bytes too, and what holds a handle is an object.
+        known = RESOURCES.get(self.resource)
+        of_python = known is not None and bool(known.counts_python or known.handles)
+        return resource == self.resource or (of_python and find_resource(resource).counts_python)
 
     def lists(self, test: str) -> bool:
         """Return whether the entry names a test, by its id or by its file."""
@@ -162,10 +177,14 @@ def _check(leak: KnownLeak, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What the file says of a cause: ``grown`` is faster than recorded, ``expired`` an entry that counts no more."""
+    """What the file says of a cause: ``grown`` is faster than recorded, ``expired`` an entry that counts no more.
+
+    `rate` is the growth per iteration of the resource of the entry.
+    """
 
     state: State
     leak: KnownLeak | None = None
+    rate: float = 0.0
 
 
 class KnownLeaks:
@@ -176,43 +195,67 @@ class KnownLeaks:
         self.baseline = baseline
         self.updating = updating
         self._today = today
-        # The first of the entries with a name or a test, and its position; that with a site and no owner. By resource.
-        self._named: dict[tuple[str, str], KnownLeak] = {}
-        self._ownerless: dict[tuple[str, str], KnownLeak] = {}
-        self._of_test: dict[tuple[str, str], tuple[int, KnownLeak]] = {}
-        for at, leak in enumerate(one for one in baseline.known if counts_here(one)):
-            for name in leak.names:
-                self._named.setdefault((leak.resource, name), leak)
-                if not leak.owner:
-                    self._ownerless.setdefault((leak.resource, name), leak)
-            for test in leak.tests:
-                self._of_test.setdefault((leak.resource, test), (at, leak))
+        # The entries by id, owner, site and test.
+        self._named: dict[str, list[KnownLeak]] = defaultdict(list)
+        for leak in filter(counts_here, baseline.known):
+            self.add(leak)
         self._tests = frozenset(test for leak in baseline.known for test in leak.tests)
+
+    def add(self, leak: KnownLeak) -> None:
+        """Take one more entry."""
+        for name in {leak.finding, leak.owner, leak.site, *leak.tests} - {""}:
+            self._named[name].append(leak)
 
     def lists(self, test: str) -> bool:
         """Return whether an entry names a test, by its id or by its file."""
         return not self._tests.isdisjoint(_names_of(test))
 
     def match(self, finding: Finding) -> Match:
-        """Find the entry of the cause of a finding's worst verdict."""
-        # These are compared, in this order: the finding id; the owner, or the site if either has no owner; and the
-        # test, if the finding has no owner, and at most a line of the test. A run on a busy machine may find that
-        # little.
-        resource = finding.verdict.resource
-        owner, site, line = owner_of(finding), site_of(finding), creating_line(finding.culprit)
-        of_test = not owner and (line is None or is_of_tests(line.file))
-        listed = (self._of_test.get((resource, name)) for name in _names_of(finding.test)) if of_test else ()
-        found = (
-            self._named.get((resource, finding.fingerprint))
-            or self._named.get((resource, owner))
-            or (self._ownerless if owner else self._named).get((resource, site))
-            or min(filter(None, listed), key=itemgetter(0), default=(0, None))[1]
-        )
+        """Find the entry of the cause of a finding's worst verdict, and compare the rates."""
+        found = self.find(finding)
         if found is None:
             return Match("new")
+        rate = _rate_in(finding, found.resource)
         if found.expires and found.expires <= self._today:
-            return Match("expired", found)
-        return Match("grown" if has_grown(finding.verdict.slope, found) else "known", found)
+            return Match("expired", found, rate)
+        return Match("grown" if has_grown(rate, found) else "known", found, rate)
+
+    def find(self, finding: Finding) -> KnownLeak | None:
+        """Return the entry of a cause: the one of its name, or if either name is uncertain, one that lists its test."""
+        owner, line = own_owner(finding.culprit), own_line(finding.culprit)
+        # A run on a busy machine may find less of a cause, and what an event loop creates has another line in each run.
+        is_uncertain = owner is None and (line is None or is_of_tests(line.file))
+        site = site_of(finding) if line else ""
+        named = [
+            *(self._named.get(finding.fingerprint, ()) if owner or line else ()),
+            *(one for one in self._named.get(owner.name if owner else "", ()) if not _is_of_namesake(one, finding)),
+            *(one for one in self._named.get(site, ()) if not (owner and one.owner) and not is_outdated(one, finding)),
+        ]
+        listing = [one for name in _names_of(finding.test) for one in self._named.get(name, ())]
+        listed = [one for one in listing if is_uncertain or one.is_uncertain or is_outdated(one, finding)]
+        for entries in (named, listed):
+            if covering := [one for one in entries if one.covers(finding.verdict.resource)]:
+                # Of several, the one of the resource itself, and the fastest.
+                return max(covering, key=lambda one: (one.resource == finding.verdict.resource, one.rate, one.finding))
+        return None
+
+    def with_id(self, finding: Finding) -> KnownLeak | None:
+        """Return the entry with the id of a finding, whatever its tests."""
+        return next(
+            (one for one in self._named.get(finding.fingerprint, ()) if one.finding == finding.fingerprint), None
+        )
+
+
+def is_outdated(leak: KnownLeak, finding: Finding) -> bool:
+    """Return whether the id of an entry is of an earlier version, which told causes apart by the owner's name alone."""
+    former = fingerprint_of_owner(leak.resource, finding.culprit)
+    return leak.finding == former != fingerprint(finding.test, leak.resource, finding.culprit)
+
+
+def _is_of_namesake(leak: KnownLeak, finding: Finding) -> bool:
+    """Return whether an entry is of an owner with the same name in another module, by its id."""
+    ours = fingerprint(finding.test, leak.resource, finding.culprit)
+    return leak.finding != ours and leak.finding[len(short_id(ours)) :] == ours[len(short_id(ours)) :]
 
 
 def _names_of(test: str) -> tuple[str, str]:
@@ -236,9 +279,17 @@ def counts_here(leak: KnownLeak) -> bool:
     return SpecifierSet(leak.only["python"]).contains(platform.python_version(), prereleases=True)
 
 
-def owner_of(finding: Finding) -> str:
-    """Return the name of the owner; empty if it is unknown."""
-    return finding.owner.name if finding.owner is not None else ""
+def _rate_in(finding: Finding, resource: str) -> float:
+    """Return by how much a resource grew per iteration in the run of a finding; 0 if that is unknown."""
+    rates = {one.resource: one.slope for one in finding.seen}
+    # The worst verdict on a resource comes first.
+    rates |= {one.resource: one.slope for one in reversed(finding.verdicts)}
+    return rates.get(resource, 0.0)
+
+
+def _owner_of(finding: Finding) -> str:
+    owner = own_owner(finding.culprit)
+    return owner.name if owner is not None else ""
 
 
 def site_of(finding: Finding) -> str:
@@ -275,6 +326,7 @@ class Update(NamedTuple):
     added: int = 0
     changed: int = 0
     fixed: int = 0
+    replaced: int = 0
     unchanged: int = 0
 
 
@@ -282,46 +334,69 @@ def find_fixed(baseline: Baseline, observed: Observed) -> tuple[KnownLeak, ...]:
     """Return the entries whose leak is gone: each test that they list has run, and would have shown it."""
     # Entries that do not count here say nothing, nor do tests that did not run, were inconclusive, or had a weaker
     # floor.
-    return tuple(leak for leak in baseline.known if counts_here(leak) and _is_gone(leak, observed))
+    known = KnownLeaks(baseline, "")
+    found = {id(known.find(finding)) for finding in observed.leaks}
+    leaks = (leak for leak in baseline.known if counts_here(leak) and id(leak) not in found)
+    return tuple(leak for leak in leaks if _is_gone(leak, observed))
+
+
+def find_outdated(baseline: Baseline, observed: Observed) -> tuple[str, ...]:
+    """Return the ids of the entries of an earlier version that an update replaces."""
+    known = KnownLeaks(baseline, "")
+    matches = ((known.find(finding), finding) for finding in observed.leaks)
+    return tuple(sorted({leak.finding for leak, finding in matches if leak is not None and is_outdated(leak, finding)}))
 
 
 def update(baseline: Baseline, observed: Observed, today: str) -> Update:
     """Add what is new, dated ``YYYY-MM-DD``, adjust rates and tests, drop what is fixed; what people wrote stays."""
     known = KnownLeaks(baseline, today)
-    written = _by_key(baseline.known)
-    keys = {id(leak): key for key, leak in written.items()}
-    found: dict[Key, KnownLeak] = {}
-    tests: dict[Key, dict[str, None]] = {}
-    rates: dict[Key, float] = {}
-    # The first entry of each owner.
-    owners: dict[tuple[str, str], Key] = {}
-    # The order in which xdist workers report must not matter. A finding without a line of its own comes last, and joins
-    # the entry of its owner.
-    for finding in sorted(observed.leaks, key=lambda one: (own_line(one.culprit) is None, one.test, one.fingerprint)):
-        leak, owner = known.match(finding).leak, owner_of(finding)
-        if leak is not None:
-            key = keys[id(leak)]
-        elif owner and own_line(finding.culprit) is None:
-            key = owners.get((finding.verdict.resource, owner), (finding.fingerprint, _NEW))
-        else:
-            key = finding.fingerprint, _NEW
-        entry = found.get(key) or leak or _entry_for(finding, today)
-        listed = tests.setdefault(key, dict.fromkeys(entry.tests))
-        if listed.keys().isdisjoint(_names_of(finding.test)):
-            listed[finding.test] = None
-        found[key] = entry = replace(entry, owner=entry.owner or owner, site=entry.site or site_of(finding))
-        of_owner = entry.resource, entry.owner
-        owners[of_owner] = min(owners.get(of_owner, key), key)
-        rates[key] = max(rates.get(key, 0.0), finding.verdict.slope)
-    fixed = {keys[id(leak)] for leak in find_fixed(baseline, observed)} - found.keys()
-    for key, leak in found.items():
-        found[key] = replace(leak, rate=_rate_of(leak, rates[key]), tests=tuple(tests[key]))
-    entries = {key: leak for key, leak in written.items() if key not in fixed} | found
-    entries = {key: replace(leak, tests=_fold(leak.tests)) for key, leak in entries.items()}
-    added = len(entries.keys() - written.keys())
-    changed = sum(key in written and leak != written[key] for key, leak in entries.items())
-    unchanged = len(entries) - added - changed
-    return Update(replace(baseline, known=_sorted(entries.values())), added, changed, len(fixed), unchanged)
+    entries = list(baseline.known)
+    at = {id(leak): number for number, leak in enumerate(entries)}
+    found: dict[int, list[Finding]] = defaultdict(list)
+    # For each entry of an earlier version, the tests that an entry of one function lists now.
+    moved: dict[int, set[str]] = defaultdict(set)
+    for finding in sorted(observed.leaks, key=_best_named_first):
+        leak = known.find(finding) or known.with_id(finding)
+        former = leak if leak is not None and is_outdated(leak, finding) and site_of(finding) else None
+        if leak is None or former is not None:
+            leak = _entry_for(finding, today, former)
+            at[id(leak)] = len(entries)
+            entries.append(leak)
+            known.add(leak)
+        if former is not None:
+            moved[at[id(former)]].add(finding.test)
+        found[at[id(leak)]].append(finding)
+    fixed = set(map(id, find_fixed(baseline, observed)))
+    kept: list[KnownLeak] = []
+    changed = replaced = 0
+    for number, leak in enumerate(entries):
+        if id(leak) in fixed:
+            continue
+        tests = tuple(test for test in leak.tests if test not in moved[number])
+        if moved[number] and not found[number] and (observed.whole or not tests):
+            replaced += 1
+            continue
+        kept.append(_with_findings(replace(leak, tests=tests), found[number]))
+        changed += number < len(baseline.known) and kept[-1] != leak
+    added = len(entries) - len(baseline.known)
+    counts = (added, changed, len(fixed), replaced, len(kept) - added - changed)
+    return Update(replace(baseline, known=_sorted(kept)), *counts)
+
+
+def _best_named_first(finding: Finding) -> tuple[bool, bool, bool, str, str]:
+    """Return a key to sort by: the order in which xdist workers report must not matter, and a handle leads its objects."""
+    owner, line = own_owner(finding.culprit), own_line(finding.culprit)
+    return owner is None, line is None, finding.verdict.traits.counts_python, finding.test, finding.fingerprint
+
+
+def _with_findings(leak: KnownLeak, findings: Sequence[Finding]) -> KnownLeak:
+    """Return an entry with what findings of its cause add: names that it lacks, tests, and the fastest rate."""
+    owner = leak.owner or next(filter(None, map(_owner_of, findings)), "")
+    site = leak.site or next(filter(None, map(site_of, findings)), "")
+    rate = max((_rate_in(finding, leak.resource) for finding in findings), default=0.0)
+    tests = (*leak.tests, *(finding.test for finding in findings if not leak.lists(finding.test)))
+    leak = replace(leak, owner=owner, site=site, rate=_rate_of(leak, rate) if rate else leak.rate, tests=tests)
+    return replace(leak, tests=_fold(leak))
 
 
 def baseline_of(findings: Iterable[Finding]) -> Baseline:
@@ -352,7 +427,7 @@ def merge(baselines: Iterable[Baseline]) -> Baseline:
             # Entries for different versions of Python or platforms stay apart.
             first = merged.setdefault(key := (leak.finding, *map(str, sorted(leak.only.items()))), leak)
             texts = {name: getattr(first, name) or getattr(leak, name) for name in ("owner", "site", "reason", "link")}
-            tests = _fold((*first.tests, *leak.tests))
+            tests = _fold(replace(first, tests=(*first.tests, *leak.tests)))
             rate, seen, others = max(first.rate, leak.rate), min(first.seen, leak.seen), {**leak.rest, **first.rest}
             merged[key] = replace(first, tests=tests, rate=rate, seen=seen, rest=others, **texts)
     return Baseline(_sorted(merged.values()), rest)
@@ -360,16 +435,6 @@ def merge(baselines: Iterable[Baseline]) -> Baseline:
 
 def _sorted(leaks: Iterable[KnownLeak]) -> tuple[KnownLeak, ...]:
     return tuple(sorted(leaks, key=lambda one: one.finding))
-
-
-def _by_key(leaks: Iterable[KnownLeak]) -> dict[Key, KnownLeak]:
-    """Tell entries apart by their id, and those with one id by their order, so that none replaces another."""
-    before: Counter[str] = Counter()
-    found = {}
-    for leak in leaks:
-        found[leak.finding, before[leak.finding]] = leak
-        before[leak.finding] += 1
-    return found
 
 
 def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
@@ -386,12 +451,24 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
     return bool(tests) and all(map(shows_no_leak, tests))
 
 
-def _entry_for(finding: Finding, today: str) -> KnownLeak:
-    names = finding.fingerprint, finding.verdict.resource, finding.verdict.outcome
+def _entry_for(finding: Finding, today: str, former: KnownLeak | None) -> KnownLeak:
+    """Return an entry for a finding, with what people wrote in the one of an earlier version that it replaces."""
     path = finding.culprit.where.path if finding.culprit is not None and finding.culprit.where is not None else ()
+    line = own_line(finding.culprit)
     # The innermost file in an installed package begins with its name; there is none if only the project's code is seen.
-    file = next((short_file(site.file) for site in reversed(path) if is_installed(site.file)), "")
-    return KnownLeak(*names, 0.0, "", "", (), today, package=PurePath(file.partition("/")[0]).stem)
+    files = () if line is not None and is_installed(line.file) else (site.file for site in reversed(path))
+    package = PurePath(next(map(short_file, filter(is_installed, files)), "").partition("/")[0]).stem
+    return replace(
+        former or KnownLeak("", "", "", 0.0, "", "", (), today),
+        finding=finding.fingerprint,
+        resource=finding.verdict.resource,
+        verdict=finding.verdict.outcome,
+        rate=0.0,
+        owner=_owner_of(finding),
+        site=site_of(finding),
+        tests=(finding.test,),
+        package=package,
+    )
 
 
 def _rate_of(leak: KnownLeak, rate: float) -> float:
@@ -400,11 +477,13 @@ def _rate_of(leak: KnownLeak, rate: float) -> float:
     return _round_up(rate, leak.resource) if differs else leak.rate
 
 
-def _fold(tests: Iterable[str]) -> tuple[str, ...]:
-    """Sort node ids, and replace those of a file by ``file::*`` if they are many."""
-    unique = set(tests)
+def _fold(leak: KnownLeak) -> tuple[str, ...]:
+    """Sort the node ids of an entry, and replace those of a file by ``file::*`` if they are many."""
+    unique = set(leak.tests)
+    # The tests are what an uncertain entry is known by.
+    most = math.inf if leak.is_uncertain else _MAX_TESTS_PER_FILE
     counts = Counter(test.partition("::")[0] for test in unique)
-    whole = {file for file, count in counts.items() if count > _MAX_TESTS_PER_FILE or f"{file}::*" in unique}
+    whole = {file for file, count in counts.items() if count > most or f"{file}::*" in unique}
     return tuple(sorted({f"{file}::*" if (file := test.partition("::")[0]) in whole else test for test in unique}))
 
 

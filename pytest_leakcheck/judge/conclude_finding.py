@@ -301,9 +301,12 @@ def _account_for_known(finding: Finding, policy: Policy) -> Finding:
         return replace(finding, verdicts=yellow, known=entry)
     if match.leak is None:
         return finding
-    unit = worst.traits.unit
-    was, now = format_rate(match.leak.rate, unit), format_rate(worst.slope, unit)
-    why = f"was {was}, is {now}" if match.state == "grown" else f"expired on {match.leak.expires}"
+    unit, name = (
+        find_resource(match.leak.resource).unit,
+        "" if match.leak.resource == worst.resource else f"{match.leak.resource} ",
+    )
+    was, now = format_rate(match.leak.rate, unit), format_rate(match.rate, unit)
+    why = f"{name}was {was}, is {now}" if match.state == "grown" else f"expired on {match.leak.expires}"
     return replace(finding, verdicts=(worst.adding(f"known leak: {why}"), *others))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -23,6 +24,10 @@ _KEY: Final = re.compile(r"\[a [^\]]*\]")
 _NUMBERED: Final = re.compile(r"-\d+")
 # Functions that make an object; which of the constructors of its parts is seen first depends on the load.
 _CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
+# How an owner is named that the interpreter itself holds, and no module.
+_HELD_BY_INTERPRETER: Final = ("context of the running thread", "handler of ")
+# The functions in which asyncio and trio run the steps of a program: what they create themselves is of no step.
+_RUN_STEPS: Final = frozenset({"BaseEventLoop.run_forever", "GuestState.guest_tick", "unrolled_run"})
 # The first call in a line of source.
 _CALL: Final = re.compile(r"(\w+)\(")
 # How many hex digits an identifier begins with.
@@ -107,20 +112,17 @@ def digest_of(lines: Sequence[str]) -> str:
 def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it by.
 
-    The digits are a hash of the resource and of the first known of these: the owner; the project's line that creates the
-    resource (`own_line`); the innermost function of an installed package; the test. Not part of it are the number of the
-    line, its folder, the outcome, and what depends on the load of the machine: which constructor below a line came first.
+    The digits are a hash of the resource and of the first known of these: the owner, unless it is everybody's
+    (`own_owner`); the project's line that creates the resource (`own_line`); the innermost function of an installed
+    package; the test. Not part of it are the number of the line, its folder, the outcome, and what depends on the load of
+    the machine: which constructor below a line came first.
     """
-    if culprit is None:
-        return _identify(resource, (test,))
-    if culprit.owner is not None:
-        name = _KEY.sub("[]", _NUMBERED.sub("-N", culprit.owner.name or culprit.owner.root))
-        words = re.findall(r"\w+", _WITHIN_FUNCTION.sub("", name))
-        return _identify(resource, (name,), *words[:1], *words[1:][-1:])
-    line = own_line(culprit)
-    if line is None and culprit.where is not None:
-        line = _find_inner(culprit.where.path)
-    if line is None:
+    if (owner := own_owner(culprit)) is not None:
+        # The name of a class or of a cached function is without its module.
+        is_short = owner.root.startswith("class ") or owner.name.startswith("lru_cache of ")
+        return fingerprint_of_owner(resource, culprit, owner.root if is_short else "")
+    line = creating_line(culprit)
+    if line is None or culprit is None:
         return _identify(resource, (test,))
     source = culprit.source if line == culprit.site and not _is_constructor(line.call) else ""
     if culprit.where is not None and _is_constructor(line.function):
@@ -129,6 +131,15 @@ def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     module = path.parent.name if path.stem == "__init__" else path.stem
     name = called[1] if called else line.function.removesuffix(".__init__")
     return _identify(resource, (f"{module}:{line.function}", source), module, name)
+
+
+def fingerprint_of_owner(resource: str, culprit: Culprit | None, *more: str) -> str:
+    """Return the identifier of all that owners of one name retain, also if they are everybody's; empty without owner."""
+    if culprit is None or culprit.owner is None:
+        return ""
+    name = _KEY.sub("[]", _NUMBERED.sub("-N", culprit.owner.name or culprit.owner.root))
+    words = re.findall(r"\w+", _WITHIN_FUNCTION.sub("", name))
+    return _identify(resource, (name, *filter(None, more)), *words[:1], *words[1:][-1:])
 
 
 def _is_constructor(function: str) -> bool:
@@ -154,26 +165,45 @@ def _identify(resource: str, parts: tuple[str, ...], *names: str) -> str:
     return "-".join((digits, resource, *filter(None, words)))
 
 
+def own_owner(culprit: Culprit | None) -> Owner | None:
+    """Return the owner if it tells the cause; None if it is unknown, or everybody's, such as ``sys.path``."""
+    if culprit is None or culprit.owner is None:
+        return None
+    # Any code may add to what the interpreter or the standard library holds, but not to what an entry of that holds.
+    name, root = culprit.owner.name, culprit.owner.root
+    of_class = root.rpartition(" in ")[2] if root.startswith("class ") else ""
+    modules = {one.partition(".")[0] for one in (name, of_class)}
+    is_shared = not modules.isdisjoint(sys.stdlib_module_names) or name.startswith(_HELD_BY_INTERPRETER)
+    return None if is_shared and "[" not in name else culprit.owner
+
+
 def own_line(culprit: Culprit | None) -> Site | None:
     """Return the line of the project that creates the resource; None if it is unknown, or says less than the owner."""
     # A line of the project that calls an installed package counts. A line of a test counts only if it calls none, and
     # the owner is unknown or belongs to the test: many tests may call what keeps the resource.
-    if culprit is None or culprit.where is None or (inner := _find_inner(culprit.where.path)) is None:
+    if culprit is None or culprit.where is None or (inner := _find_inner(culprit)) is None:
         return None
     if is_installed(inner.file):
         site = culprit.where.site
-        return None if is_installed(site.file) or _is_standard(site.file) or is_of_tests(site.file) else site
-    if not is_of_tests(inner.file) or culprit.owner is None:
+        return site if site in _last_step(culprit) and not _is_foreign(site, culprit.where.path) else None
+    owner = own_owner(culprit)
+    if not is_of_tests(inner.file) or owner is None:
         return inner
-    return inner if PurePath(inner.file).stem in re.findall(r"\w+", culprit.owner.name) else None
+    return inner if PurePath(inner.file).stem in re.findall(r"\w+", owner.name) else None
+
+
+def _is_foreign(site: Site, path: Sequence[Site]) -> bool:
+    """Return whether the line to change is of the standard library, of a test, or of a package other than the project."""
+    if is_installed(site.file):
+        # It is the line to change although the path has lines outside of packages: the project itself is installed.
+        return all(is_installed(one.file) or one.file.startswith("<") or _is_standard(one.file) for one in path)
+    return _is_standard(site.file) or is_of_tests(site.file)
 
 
 def creating_line(culprit: Culprit | None) -> Site | None:
     """Return the line that creates the resource: of the project (`own_line`), or else of an installed package."""
-    if (line := own_line(culprit)) is not None or culprit is None or culprit.where is None:
-        return line
-    inner = _find_inner(culprit.where.path)
-    return inner if inner is not None and is_installed(inner.file) else None
+    inner = _find_inner(culprit)
+    return own_line(culprit) or (inner if inner is not None and is_installed(inner.file) else None)
 
 
 def library_lines(culprit: Culprit) -> tuple[Site, ...]:
@@ -195,9 +225,16 @@ def short_file(file: str) -> str:
     return "/".join(parts[-2:] if PurePath(file).stem == "__init__" else parts[-1:])
 
 
-def _find_inner(path: Sequence[Site]) -> Site | None:
-    """Return the innermost line that is not of the standard library; None if all are."""
-    return next((site for site in reversed(path) if not _is_standard(site.file)), None)
+def _find_inner(culprit: Culprit | None) -> Site | None:
+    """Return the innermost line that is not of the standard library; None if all are, or if an event loop itself acts."""
+    return next((site for site in reversed(_last_step(culprit)) if not _is_standard(site.file)), None)
+
+
+def _last_step(culprit: Culprit | None) -> Sequence[Site]:
+    """Return the part of the call path below the last event loop."""
+    path = culprit.where.path if culprit is not None and culprit.where is not None else ()
+    loops = [at for at, site in enumerate(path) if site.function in _RUN_STEPS]
+    return path[loops[-1] + 1 :] if loops else path
 
 
 def is_installed(file: str) -> bool:

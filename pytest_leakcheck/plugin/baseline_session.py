@@ -115,11 +115,20 @@ class BaselineSession:
                     written = known_leaks.prune(written, self._existing)
                 file.replace(known_leaks.to_text(written).encode(errors="backslashreplace"))
             pruned = len(change.baseline.known) - len(written.known)
-            counts = {"added": change.added, "changed": change.changed, "fixed": change.fixed, "pruned": pruned}
+            counts = {
+                "added": change.added,
+                "changed": change.changed,
+                "replaced": change.replaced,
+                "fixed": change.fixed,
+            }
+            counts["pruned"] = pruned
             counts["unchanged"] = change.unchanged - pruned
             done = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no leaks"
             self._lines.append(("green", f"leakcheck: wrote {self._path}: {done}"))
             return
+        if outdated := known_leaks.find_outdated(self._known.baseline, self._observed):
+            ids = ", ".join(map(short_id, outdated))
+            self._notice = f"{ids}: an earlier version told fewer causes apart: update with --leakcheck-update-baseline"
         for leak in known_leaks.find_fixed(self._known.baseline, self._observed):
             advice = f": remove {short_id(leak.finding)} from {self._path.name}, or --leakcheck-update-baseline"
             name = leak.owner or leak.site or leak.tests[0]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.baseline.known_leaks import KnownLeak, KnownLeaks, Observed, baseline_of, find_fixed
+from pytest_leakcheck.baseline.known_leaks import KnownLeak, KnownLeaks, Match, Observed, baseline_of, find_fixed
 from pytest_leakcheck.model import WRONG_USE
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import RED, Finding, format_tests
@@ -72,8 +72,11 @@ def _compare(earlier: Sequence[Finding], later: Sequence[Finding]) -> Iterator[t
     # A cause is fixed if each test that showed it was judged again, is ok, and would have shown it. The cause is that
     # of the earlier session if it is fixed or was not measured again.
     before, now = baseline_of(earlier), baseline_of(later)
-    leaks, observed = KnownLeaks(before, ""), Observed()
-    matches = {finding.fingerprint: leaks.match(finding) for finding in later if finding.verdict.outcome in RED}
+    leaks, observed = KnownLeaks(before, ""), Observed([one for one in later if one.verdict.outcome in RED])
+    matches: dict[str, Match] = {}
+    for finding in observed.leaks:
+        if (match := leaks.match(finding)).leak is not None or finding.fingerprint not in matches:
+            matches[finding.fingerprint] = match
     again = {}
     for cause in now.known:
         match = matches[cause.finding]

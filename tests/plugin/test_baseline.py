@@ -88,6 +88,20 @@ def test_the_leaks_of_a_suite_are_written_once_and_known_from_then_on(suite: Pro
     assert suite.run(*ALL, "--leakcheck-no-baseline").last_line == "5 failed, 5 passed"
 
 
+def test_what_everybody_adds_to_hides_no_new_leak(project: Project) -> None:
+    project.write("test_old.py", "import atexit\ndef test_old(): atexit.register(len, [])\n")
+    project.write("test_new.py", "import atexit\ndef test_new(): atexit.register(dict, path='b', more=[])\n")
+    # As earlier versions wrote it.
+    names = {"finding": "ad6b6f-object-atexit", "resource": "object", "verdict": "leak", "owner": "atexit", "site": ""}
+    known = {**names, "rate": 2.0, "tests": ["test_old.py::test_old"], "seen": "2026-11-20"}
+    baseline_of(project).write_text(json.dumps({"schema": 1, "known": [known]}), encoding="utf-8")
+    ran = project.run(*ALL)
+    assert red(ran) == {"test_new"}
+    assert (
+        "json: ad6b6f: an earlier version told fewer causes apart: update with --leakcheck-update-baseline" in ran.text
+    )
+
+
 @pytest.mark.laboratory
 def test_a_leak_that_is_new_or_has_grown_is_red(suite: Project) -> None:
     suite.run(*UPDATE)

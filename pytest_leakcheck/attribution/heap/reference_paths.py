@@ -182,7 +182,10 @@ _SUSPENDED: Final = ((types.GeneratorType, "gi"), (types.CoroutineType, "cr"), (
 def describe_owner(path: Sequence[object], suspect: object, holds: str, gained: float = 0.0) -> Owner:
     """Describe a path from a root to what is retained; the step of the suspect is marked."""
     steps, name = _steps_of(path, suspect)
-    return Owner(name or describe_holder(path[0]), describe_holder(path[0]), steps, holds, gained)
+    root = describe_holder(path[0])
+    # The name of a class is without its module.
+    where = f" in {inspection.module_of_type(path[0])}" if is_class(path[0]) else ""
+    return Owner(name or root, root + where, steps, holds, gained)
 
 
 def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:

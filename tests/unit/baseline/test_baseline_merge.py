@@ -13,7 +13,7 @@ import pytest
 
 from pytest_leakcheck.baseline import known_leaks
 from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, KnownLeaks, Observed, read, to_text, update
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, creating_line, is_of_tests
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, is_of_tests, own_line, own_owner
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.regular_file import locked
@@ -120,18 +120,21 @@ def test_sessions_that_end_at_once_lose_nothing(tmp_path: Path, writers: int) ->
 
 
 def match_one_by_one(known: KnownLeaks, finding: Finding) -> KnownLeak | None:
-    """What the index stands for: the first entry by id, owner, site, and test, in this order."""
-    same = [one for one in known.baseline.known if one.resource == finding.verdict.resource]
-    owner, site = known_leaks.owner_of(finding), known_leaks.site_of(finding)
-    line = creating_line(finding.culprit)
-    of_test = not owner and (line is None or is_of_tests(line.file))
-    found = (
-        [one for one in same if finding.fingerprint in one.names]
-        or [one for one in same if owner and owner in one.names]
-        or [one for one in same if site and site in one.names and not (owner and one.owner)]
-        or [one for one in same if of_test and one.lists(finding.test)]
-    )
-    return found[0] if found else None
+    """What the index stands for: the fastest entry by id, owner or site, or if a name is uncertain, by test."""
+    owner, line = own_owner(finding.culprit), own_line(finding.culprit)
+    owner_name, site = owner.name if owner else "", known_leaks.site_of(finding) if line else ""
+    uncertain = not owner and (line is None or is_of_tests(line.file))
+
+    def is_named(one: KnownLeak) -> bool:
+        if (owner or line) and one.finding == finding.fingerprint:
+            return True
+        is_owned, is_made = owner_name == one.owner != "", site == one.site != ""
+        return is_owned or (is_made and not (owner and one.owner))
+
+    entries = known.baseline.known
+    listed = [one for one in entries if one.lists(finding.test) and (uncertain or one.is_uncertain)]
+    found = [one for one in entries if is_named(one)] or listed
+    return max(found, key=lambda one: (one.rate, one.finding), default=None)
 
 
 def test_the_index_finds_what_a_search_finds() -> None:
@@ -151,4 +154,4 @@ def test_the_index_finds_what_a_search_finds() -> None:
             expected = match_one_by_one(leaks, finding)
             assert leaks.match(finding).leak is expected
             matched += expected is not None
-    assert matched > 600
+    assert 600 < matched < 1700

@@ -25,7 +25,7 @@ from pytest_leakcheck.attribution import call_paths
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners, search
 from pytest_leakcheck.attribution.heap.reference_paths import find_paths
-from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.model.culprit import Culprit, Owner, own_owner
 from pytest_leakcheck.model.culprit import Step as Reference
 
 
@@ -66,7 +66,7 @@ def test_a_container_of_what_is_not_tracked(steps: dict[Step, str]) -> None:
     owners = are_named_until_fixed(steps)
     for owner in owners:
         assert owner.gained == 1.0
-        assert owner.root.startswith(("module leaks", "class Trainer"))
+        assert owner.root.startswith(("module leaks", "class Trainer in leaks"))
         assert owner.holds.startswith((f"{MORE} × ", f"{MORE} results"))
 
 
@@ -335,7 +335,28 @@ def test_a_registry_that_follows_what_is_alive_is_no_owner() -> None:
     for kind in (Registered, Item):
         assert owner_of(kept, kind).name == "leaks.KEPT"
     leaks.KEPT.clear()
-    assert owner_of(lambda _i: Registered(keeps=True), Registered).name == "finalize._registry"
+    owner = owner_of(lambda _i: Registered(keeps=True), Registered)
+    assert owner.name == "finalize._registry"
+    assert own_owner(Culprit("object", owner=owner)) is None
+
+
+def test_what_any_code_may_add_to_is_nobodys_own() -> None:
+    class Handler(logging.Handler):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept: list[list[int]] = []
+
+    # The path begins at the module that refers to it.
+    handler, logger = Handler(), logging.getLogger("leaks")
+    logger.addHandler(handler)
+    try:
+        others = owner_of(lambda _i: logger.addHandler(logging.NullHandler()))
+        kept = owner_of(lambda _i: handler.kept.append([]))
+    finally:
+        logger.handlers.clear()
+    assert others.name == "logging.getLogger('leaks').handlers"
+    assert kept.name.endswith("].kept")
+    assert [own_owner(Culprit("object", owner=owner)) for owner in (others, kept)] == [None, kept]
 
 
 def test_what_the_interpreter_holds_is_named() -> None:
