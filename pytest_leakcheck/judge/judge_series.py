@@ -440,6 +440,9 @@ def _advise_more(case: _Case) -> str:
 
 
 def _compute_floor(case: _Case) -> float | None:
+    if not case.budget.judges_all_growth:
+        # Growth would be in doubt, not red.
+        return None
     quiet = case.grown.quiet if case.profile is SCARCE else None
     floor = detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, quiet)
     return floor * _ALLOCATOR_MARGIN if floor is not None and case.resource.name == HEAP else floor
