@@ -109,6 +109,21 @@ def test_a_session_logs_what_a_plain_one_logs(project: Project, suite: str, filt
     assert len(plain[1]) >= 3
 
 
+def test_garbage_of_repeated_runs_is_not_reported_where_the_collector_is_off(project: Project) -> None:
+    """pytest collects it when the session ends; of each of its errors there was once a report."""
+    suite = """
+        import gc
+        gc.disable()
+        class Loud:
+            def __init__(self): self.me = self
+            def __del__(self): raise ValueError("late")
+        def test_cycle(): Loud()
+    """
+    for arguments in ((), (*ALL, "--leakcheck-fail-on=none")):
+        ran = project.run_test(suite, "-W", "error", *arguments, leakcheck=bool(arguments))
+        assert ran.text.count("ValueError: late") == 1, ran.text
+
+
 def test_hooks_of_the_project_see_each_test_once(project: Project) -> None:
     project.write("test_it.py", "def test_first(): pass\ndef test_second(): pass\n")
     project.write(
