@@ -43,7 +43,7 @@ from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.report_files import DeviceSnapshot
 from pytest_leakcheck.plugin.session_report import SessionReport
 from pytest_leakcheck.plugin.silent_tmpdir import silent_tmpdir
-from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, unmeasured
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, hide_own_frames, unmeasured
 from pytest_leakcheck.plugin.watchdog import Blocked, Watchdog
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -177,6 +177,8 @@ class Repeater:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         if keys.FORK_GUARD in item.stash:
             item.stash[keys.FORK_GUARD].exit_if_forked(int(call.excinfo is not None))
+        if call.excinfo is not None:
+            hide_own_frames(call.excinfo.value)
         report = yield
         if keys.REPEATING in item.stash:
             # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is reported as failed.

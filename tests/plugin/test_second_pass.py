@@ -124,6 +124,47 @@ def test_garbage_of_repeated_runs_is_not_reported_where_the_collector_is_off(pro
         assert ran.text.count("ValueError: late") == 1, ran.text
 
 
+def test_a_failure_shows_no_frame_of_the_plugin(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import gc
+        import pytest
+        from pytest_leakcheck.plugin import repeated_item
+
+        @pytest.fixture
+        def broken(): raise ValueError("broken")
+
+        def pytest_runtest_call(): gc.collect()
+
+        # As if the collector ran in a call of the plugin.
+        of_plugin = pytest_runtest_call.__code__.replace(co_filename=repeated_item.__file__)
+        pytest_runtest_call.__code__ = of_plugin
+        """,
+    )
+    project.write(
+        "test_it.py",
+        """
+        import gc
+        gc.disable()
+        def test_fixture(broken): pass
+        def test_cycle():
+            class Cycle: pass
+            one = Cycle()
+            one.one, one.file = one, open(__file__)
+        def test_collects(): pass
+        """,
+    )
+
+    def shown(*arguments: str) -> list[str]:
+        text = project.run("-W", "error", *arguments, leakcheck=bool(arguments)).text
+        return re.findall(r"(?m)^\S+\.py:\d+", text)
+
+    plain = shown()
+    assert "conftest.py:6" in plain
+    assert shown(*ALL, "--leakcheck-fail-on=none") == [one for one in plain if "repeated_item.py" not in one]
+
+
 def test_hooks_of_the_project_see_each_test_once(project: Project) -> None:
     project.write("test_it.py", "def test_first(): pass\ndef test_second(): pass\n")
     project.write(
