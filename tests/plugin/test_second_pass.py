@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -82,6 +84,12 @@ DIFFERENT_LATER = {
             def test_first(self): pass
             def test_second(self): pass
     """,
+    "functions that are replaced for good": """
+        import os
+        def refuse(*_): raise RuntimeError("refused")
+        def test_replace(): os.listdir = os.scandir = refuse
+        def test_after(): pass
+    """,
     "an order in a class": """
         import unittest
         class TestSteps(unittest.TestCase):
@@ -94,7 +102,9 @@ DIFFERENT_LATER = {
 
 def logged(project: Project, *arguments: str, leakcheck: bool) -> tuple[int, list[str]]:
     (project.folder / "log").write_text("")
-    ran = project.run(*arguments, leakcheck=leakcheck)
+    with tempfile.TemporaryDirectory() as shared:
+        ran = project.run(*arguments, leakcheck=leakcheck, TMPDIR=shared)
+        assert {one.name.partition("-")[0] for one in Path(shared).iterdir()} <= {"pytest"}
     assert "INTERNALERROR" not in ran.text, ran.text
     return ran.status, (project.folder / "log").read_text().splitlines()
 
