@@ -63,7 +63,7 @@ class Repeater:
 
     def __init__(self, settings: Settings, session: SessionReport) -> None:
         self._settings, self._session = settings, session
-        self._known_threads = thread_ids()
+        self._known_threads: frozenset[str] = frozenset()
         self._left_threads: dict[str, str] = {}
         # Of the test that is being repeated.
         self._snapshot: DeviceSnapshot
@@ -72,6 +72,13 @@ class Repeater:
     def pytest_sessionstart(self) -> None:
         """Note the threads of other plugins, such as the server of pytest-rerunfailures."""
         leave_out_threads()
+
+    @pytest.hookimpl
+    def pytest_collection_finish(self) -> None:
+        """Note the threads that importing the tests has started: no test has left them."""
+        # The project may have replaced what listing the threads takes.
+        with contextlib.suppress(Exception):
+            self._known_threads = thread_ids()
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Run an item at its turn, repeat it, and log its first run with the finding."""
