@@ -74,7 +74,9 @@ def _compute_floor(budget: Budget, iterations: int) -> float | None:
     # Other growth would be in doubt, not red.
     if not budget.judges_all_growth:
         return None
-    return max(_min_rise(budget, iterations), budget.traits.step) / iterations
+    # The full judgement tolerates slow growth of blocks.
+    traits = budget.traits
+    return max(_min_rise(budget, iterations), traits.step, 2 * traits.tolerance * iterations) / iterations
 
 
 def find_risen(
