@@ -128,7 +128,8 @@ def test_a_leak_of_the_stated_size_is_found_in_every_resource(project: Project) 
     """All but that of devices."""
     floors = floors_of(project, [(mark, body) for mark in MARKS for body in BODIES])
     assert {name for _mark, _body, name in floors} == set(RESOURCES)
-    total, lost = 0, []
+    total = 0
+    lost: list[object] = []
     for resource in RESOURCES:
         count, some = missed(project, {one: floor for one, floor in floors.items() if one[2] == resource})
         total, lost = total + count, lost + some
