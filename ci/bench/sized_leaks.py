@@ -8,7 +8,6 @@ import itertools
 import mmap
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from array import array
@@ -94,7 +93,7 @@ class Planted:
         threading.Thread(target=self._ended.wait, daemon=True).start()
 
     def _leak_process(self) -> None:
-        self._keep(subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE))
+        self._keep(subprocess.Popen(["sleep", "3600"]))
 
     def _leak_shm(self) -> None:
         segment = SharedMemory(create=True, size=16)
@@ -144,7 +143,7 @@ class Planted:
         for one in self._kept:
             if isinstance(one, subprocess.Popen):
                 one.kill()
-                one.communicate()
+                one.wait()
             elif isinstance(one, str):
                 folder = "/dev/shm" if one.startswith("psm_") else ""  # noqa: S108 - by its name
                 Path(folder, one).unlink(missing_ok=True)

@@ -73,7 +73,10 @@ def run(project: Project, tests: dict[str, tuple[str, str, str]]) -> Outcome:
         text += f"    leak_{name}()\n" if arguments else ""
     (project.folder / "test_it.py").write_text(text, encoding="utf-8")
     project.write("conftest.py", UNNAMED)
-    return project.run("--leakcheck-scope=all", limit=1800, PYTHONPATH=str(Path(ROOT, "ci", "bench")))
+    # On a busy machine, a test that leaks processes takes longer than the usual time.
+    return project.run(
+        "--leakcheck-scope=all", "--leakcheck-max-time=300", limit=1800, PYTHONPATH=str(Path(ROOT, "ci", "bench"))
+    )
 
 
 def floors_of(project: Project, works: list[tuple[str, str]]) -> dict[tuple[str, str, str], float]:
@@ -133,5 +136,5 @@ def test_a_leak_of_the_stated_size_is_found_in_every_resource(project: Project) 
     for resource in RESOURCES:
         count, some = missed(project, {one: floor for one, floor in floors.items() if one[2] == resource})
         total, lost = total + count, lost + some
-    assert lost == []
+    assert not lost, lost
     assert total >= 200
