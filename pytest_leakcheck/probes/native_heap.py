@@ -275,7 +275,8 @@ class Heap(Stateless):
             _fill_numpy_cache(numpy)
             _FILLED.add(numpy)
         self._empties_each_time = seconds >= _MIN_SECONDS_TO_EMPTY
-        if self._cache is not None and not self._empties_each_time:
+        if self._cache is not None:
+            # Also where each reading does so: blocks that malloc has ready would otherwise add up to 1 KB to the first.
             self._cache.empty()
             self._cache.fill()
 
