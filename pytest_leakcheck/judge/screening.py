@@ -64,10 +64,19 @@ def _pass(series: Series, budget: Budget, compared: int, held: int) -> Verdict:
         "ok",
         reason=_describe(held),
         iterations=series.iterations,
-        floor=max(_min_rise(budget, compared), budget.traits.step) / compared,
+        floor=_compute_floor(budget, compared),
         kind=series.kind,
         explicit=budget.explicit,
     )
+
+
+def _compute_floor(budget: Budget, iterations: int) -> float | None:
+    # Other growth would be in doubt, not red.
+    if not budget.judges_all_growth:
+        return None
+    # The full judgement tolerates slow growth of blocks.
+    traits = budget.traits
+    return max(_min_rise(budget, iterations), traits.step, 2 * traits.tolerance * iterations) / iterations
 
 
 def find_risen(

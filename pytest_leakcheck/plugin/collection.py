@@ -163,7 +163,7 @@ class Sampling:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Let an item run once if the time is spent; in the second pass, it does not run again then."""
-        if self._plan is None or not is_asked(item) or waits(item):
+        if self._plan is None or not is_judged_now(item):
             return (yield)
         if not self._plan.allows(item.nodeid, self._spent):
             _leave_out([item], {item.nodeid}, NO_TIME)
@@ -223,6 +223,11 @@ def is_asked(item: pytest.Item) -> bool:
 def waits(item: pytest.Item) -> bool:
     """Return whether a test runs as in a plain session now, and is judged in the second pass."""
     return keys.FIRST_RUN in item.stash and not item.stash[keys.FIRST_RUN].judging
+
+
+def is_judged_now(item: pytest.Item) -> bool:
+    """Return whether a test that runs now is judged in this run: one without a mark is not, in the first pass."""
+    return is_asked(item) and not waits(item)
 
 
 def _expects_leak(item: pytest.Item) -> bool:

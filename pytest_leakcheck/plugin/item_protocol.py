@@ -32,7 +32,7 @@ from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
 from pytest_leakcheck.plugin.second_pass import SecondPass
-from pytest_leakcheck.plugin.undisturbed import keep_modules
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, keep_modules
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.probes.own_folder import remove_left_folders
@@ -57,7 +57,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         if is_worker(config) or not is_distributed(config):
             prepare_own_folder(config)
     if traced_children.prepare_children():
-        config.add_cleanup(traced_children.release_children)
+        config.add_cleanup(_release_children)
     plans = Plans(settings, sampling)
     baseline = baseline_session.BaselineSession(config, settings, plans.collected)
     session = session_report.SessionReport(config, baseline, sampling)
@@ -84,6 +84,11 @@ def register(config: pytest.Config, settings: Settings) -> None:
     hooks["leakcheck-state"] = ItemState()
     for name, one in hooks.items():
         config.pluginmanager.register(one, name)
+
+
+def _release_children() -> None:
+    with OriginalFunctions():
+        traced_children.release_children()
 
 
 class ItemProtocol:

@@ -5,6 +5,7 @@ While a process judges tests, it has a temporary folder of its own, which an xdi
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import faulthandler
 import sys
@@ -21,6 +22,7 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.plugin import silent_tmpdir
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_folder import make_folder, own_folder, remove_folder, use_folder
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, shared_folder
@@ -237,6 +239,8 @@ def prepare_own_folder(config: pytest.Config) -> None:
             return
         config.stash[SESSION_FOLDER] = shared
         silent_tmpdir.prepare(config, own_folder(), shared)
+        # Called just before the folder is removed: a test may have replaced what that takes, for good.
+        atexit.register(OriginalFunctions().__enter__)
 
 
 def prepare_given_folder(config: pytest.Config, folder: Path) -> None:

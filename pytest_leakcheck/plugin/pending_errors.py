@@ -19,12 +19,12 @@ from _pytest.unraisableexception import unraisable_exceptions
 class PendingErrors:
     """A context around repeated runs, after which the queues of pytest are as they were before.
 
-    It collects garbage when it begins, so that what the session's own runs have left is queued. What repeated runs leave
-    is collected as each is read.
+    It collects garbage when it begins, so that what the session's own runs have left is queued, and when it ends: what
+    repeated runs leave is collected as each is read, but not if a test has disabled the collector.
     """
 
     def __init__(self, config: pytest.Config, generation: int = 2) -> None:
-        """Take up to which generation garbage is collected when it begins."""
+        """Take up to which generation garbage is collected."""
         self._generation = generation
         queues: list[deque[Any] | None] = [
             config.stash.get(unraisable_exceptions, None),
@@ -35,18 +35,22 @@ class PendingErrors:
         self._kept: list[list[Any]] = []
 
     def __enter__(self) -> Self:
-        if self._queues:
-            # An audit hook of a test may refuse it.
-            with suppress(Exception):
-                gc.collect(self._generation)
+        self._collect(self._generation)
         self._kept = [list(queue) for queue in self._queues]
         self.drop()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._collect(self._generation if gc.isenabled() else 2)
         self.drop()
         for queue, kept in zip(self._queues, self._kept, strict=True):
             queue.extend(kept)
+
+    def _collect(self, generation: int) -> None:
+        # An audit hook of a test may refuse it.
+        with suppress(Exception):
+            if self._queues:
+                gc.collect(generation)
 
     def drop(self) -> None:
         """Drop the errors of repeated runs. Call it before each: an error that was queued meanwhile would fail it."""

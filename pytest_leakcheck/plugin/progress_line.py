@@ -21,7 +21,7 @@ from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.plugin import keys
-from pytest_leakcheck.plugin.collection import Sampling, find_debugger, is_asked, waits
+from pytest_leakcheck.plugin.collection import Sampling, find_debugger, is_asked, is_judged_now
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import OwnFile
 from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
@@ -139,7 +139,7 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        if not is_asked(item) or waits(item):
+        if not is_judged_now(item):
             return (yield)
         self._item, self._began = item, clock.monotonic()
         self._due = self._began + progress.AFTER

@@ -43,7 +43,7 @@ from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.report_files import DeviceSnapshot
 from pytest_leakcheck.plugin.session_report import SessionReport
 from pytest_leakcheck.plugin.silent_tmpdir import silent_tmpdir
-from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, unmeasured
+from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, hide_own_frames, unmeasured
 from pytest_leakcheck.plugin.watchdog import Blocked, Watchdog
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
@@ -63,7 +63,7 @@ class Repeater:
 
     def __init__(self, settings: Settings, session: SessionReport) -> None:
         self._settings, self._session = settings, session
-        self._known_threads = thread_ids()
+        self._known_threads: frozenset[str] = frozenset()
         self._left_threads: dict[str, str] = {}
         # Of the test that is being repeated.
         self._snapshot: DeviceSnapshot
@@ -72,6 +72,13 @@ class Repeater:
     def pytest_sessionstart(self) -> None:
         """Note the threads of other plugins, such as the server of pytest-rerunfailures."""
         leave_out_threads()
+
+    @pytest.hookimpl
+    def pytest_collection_finish(self) -> None:
+        """Note the threads that importing the tests has started: no test has left them."""
+        # The project may have replaced what listing the threads takes.
+        with contextlib.suppress(Exception):
+            self._known_threads = thread_ids()
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Run an item at its turn, repeat it, and log its first run with the finding."""
@@ -177,6 +184,8 @@ class Repeater:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         if keys.FORK_GUARD in item.stash:
             item.stash[keys.FORK_GUARD].exit_if_forked(int(call.excinfo is not None))
+        if call.excinfo is not None:
+            hide_own_frames(call.excinfo.value)
         report = yield
         if keys.REPEATING in item.stash:
             # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is reported as failed.

@@ -35,7 +35,10 @@ class SecondPass:
         result = yield
         if items := list(self._items_to_judge(session)):
             self._announce(session.config, len(items))
-            with PendingErrors(session.config), _no_alarm(), _no_exit(), AllureResults(session.config).paused():
+            if hasattr(signal, "alarm"):
+                # One that a test has left: in a plain session, no test would be running any more.
+                signal.alarm(0)
+            with PendingErrors(session.config), _no_exit(), AllureResults(session.config).paused():
                 self._judge(session, items)
         return result
 
@@ -83,14 +86,6 @@ class SecondPass:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:
                 raise session.Interrupted(session.shouldstop)
-
-
-@contextmanager
-def _no_alarm() -> Iterator[None]:
-    """Cancel an alarm that a test has left: in a plain session, no test would be running any more."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(0)
-    yield
 
 
 class ProcessExit(BaseException):

@@ -18,8 +18,9 @@ import os.path
 import sys
 import traceback
 from collections.abc import Iterator
+from inspect import CO_GENERATOR
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any, Final
 
 import _pytest
@@ -105,6 +106,36 @@ def keep_modules() -> None:
 
 
 keep_modules()
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Take the frames of this package out of the traceback of a test's failure: a plain session does not show them.
+
+    They are those of hook wrappers that the error has passed, and the one in which the garbage collector happened to run.
+    """
+    waiting: list[BaseException | None] = [error]
+    # By identity: an exception may have any `__hash__`.
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        at = one.__traceback__
+        while at is not None and (passed := at.tb_next) is not None:
+            if passed.tb_next is not None and _is_own(passed) and passed.tb_frame.f_code.co_flags & CO_GENERATOR:
+                at.tb_next = passed.tb_next
+            else:
+                at = passed
+        cause = one.__cause__
+        if isinstance(one, pytest.PytestUnraisableExceptionWarning) and cause is not None:
+            while cause.__traceback__ is not None and _is_own(cause.__traceback__):
+                cause.__traceback__ = cause.__traceback__.tb_next
+        waiting += [cause, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
+
+
+def _is_own(entry: TracebackType) -> bool:
+    return entry.tb_frame.f_code.co_filename.startswith(PACKAGE_FOLDER)
 
 
 def why_failed(error: Exception) -> str:

@@ -66,3 +66,14 @@ def test_growth_past_malloc_is_in_doubt_and_a_budget_decides_it(outcome: Outcome
 @pytest.mark.parametrize("test", ["test_arena_reused", "test_growth_is_allowed_to_the_heap"])
 def test_what_is_reused_or_shown_by_the_heap_is_ok(outcome: Outcome, test: str) -> None:
     assert outcome.verdicts[test, "rss"] == "ok"
+
+
+@pytest.mark.parametrize("arguments", [(), ("--leakcheck-scope=all",)], ids=["marked", "screened"])
+def test_growth_that_would_be_in_doubt_is_no_floor(project: Project, arguments: tuple[str, ...]) -> None:
+    mark = "" if arguments else "@pytest.mark.leakcheck\n"
+    text = f"import pytest\n{mark}def test_clean(): pass\n@pytest.mark.rss_budget\ndef test_bounded(): pass\n"
+    project.write("test_it.py", text)
+    ran = project.run(*arguments)
+    assert ran.finding("test_clean", "rss")["floor"] is None
+    assert ran.finding("test_bounded", "rss")["floor"] >= 4096
+    assert ran.finding("test_clean", "heap")["floor"] > 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -82,6 +84,12 @@ DIFFERENT_LATER = {
             def test_first(self): pass
             def test_second(self): pass
     """,
+    "functions that are replaced for good": """
+        import os
+        def refuse(*_): raise RuntimeError("refused")
+        def test_replace(): os.listdir = os.scandir = refuse
+        def test_after(): pass
+    """,
     "an order in a class": """
         import unittest
         class TestSteps(unittest.TestCase):
@@ -94,7 +102,9 @@ DIFFERENT_LATER = {
 
 def logged(project: Project, *arguments: str, leakcheck: bool) -> tuple[int, list[str]]:
     (project.folder / "log").write_text("")
-    ran = project.run(*arguments, leakcheck=leakcheck)
+    with tempfile.TemporaryDirectory() as shared:
+        ran = project.run(*arguments, leakcheck=leakcheck, TMPDIR=shared)
+        assert {one.name.partition("-")[0] for one in Path(shared).iterdir()} <= {"pytest"}
     assert "INTERNALERROR" not in ran.text, ran.text
     return ran.status, (project.folder / "log").read_text().splitlines()
 
@@ -107,6 +117,62 @@ def test_a_session_logs_what_a_plain_one_logs(project: Project, suite: str, filt
     plain = logged(project, *filters, leakcheck=False)
     assert logged(project, *filters, *ALL, "--leakcheck-fail-on=none", leakcheck=True) == plain
     assert len(plain[1]) >= 3
+
+
+def test_garbage_of_repeated_runs_is_not_reported_where_the_collector_is_off(project: Project) -> None:
+    """pytest collects it when the session ends; of each of its errors there was once a report."""
+    suite = """
+        import gc
+        gc.disable()
+        class Loud:
+            def __init__(self): self.me = self
+            def __del__(self): raise ValueError("late")
+        def test_cycle(): Loud()
+    """
+    for arguments in ((), (*ALL, "--leakcheck-fail-on=none")):
+        ran = project.run_test(suite, "-W", "error", *arguments, leakcheck=bool(arguments))
+        assert ran.text.count("ValueError: late") == 1, ran.text
+
+
+def test_a_failure_shows_no_frame_of_the_plugin(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import gc
+        import pytest
+        from pytest_leakcheck.plugin import repeated_item
+
+        @pytest.fixture
+        def broken(): raise ValueError("broken")
+
+        def pytest_runtest_call(): gc.collect()
+
+        # As if the collector ran in a call of the plugin.
+        of_plugin = pytest_runtest_call.__code__.replace(co_filename=repeated_item.__file__)
+        pytest_runtest_call.__code__ = of_plugin
+        """,
+    )
+    project.write(
+        "test_it.py",
+        """
+        import gc
+        gc.disable()
+        def test_fixture(broken): pass
+        def test_cycle():
+            class Cycle: pass
+            one = Cycle()
+            one.one, one.file = one, open(__file__)
+        def test_collects(): pass
+        """,
+    )
+
+    def shown(*arguments: str) -> list[str]:
+        text = project.run("-W", "error", *arguments, leakcheck=bool(arguments)).text
+        return re.findall(r"(?m)^\S+\.py:\d+", text)
+
+    plain = shown()
+    assert "conftest.py:6" in plain
+    assert shown(*ALL, "--leakcheck-fail-on=none") == [one for one in plain if "repeated_item.py" not in one]
 
 
 def test_hooks_of_the_project_see_each_test_once(project: Project) -> None:

@@ -8,8 +8,8 @@ from random import Random
 import psutil
 import pytest
 
-from floors import Planted
 from pytest_leakcheck.probes.native_heap import Heap
+from sized_leaks import Planted
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="co
 def test_a_planted_leak_of_memory_adds_up(floor: float) -> None:
     heap = Heap()
     heap.open()
-    planted = Planted("heap", floor, Random(1))
+    planted = Planted("heap", floor)
     planted()
     before = heap.read()
     for _ in range(4000):

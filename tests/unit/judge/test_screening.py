@@ -85,6 +85,14 @@ def test_bytes_pass_below_the_floor_that_is_stated() -> None:
     assert not passes("rss", 0, 2 * mib, 4 * mib, 6 * mib, 8 * mib)
 
 
+def test_growth_that_the_full_judgement_tolerates_is_no_floor() -> None:
+    """It tolerates one block in every second iteration."""
+    (verdict,) = screen([(Series("block", (7,) * 5), default_budget("block"))])
+    assert verdict.floor == 1.0
+    (verdict,) = screen([(Series("rss", (7,) * 5), default_budget("rss"))])
+    assert verdict.floor is None
+
+
 def test_one_resource_that_rises_has_the_whole_test_judged_in_full() -> None:
     still, rising = Series("thread", (1,) * 5), Series("fd", tuple(range(5)))
     assert screen([(still, Budget("thread")), (rising, Budget("fd"))]) == ()
@@ -118,7 +126,7 @@ def test_a_leak_in_every_second_iteration_passes_neither_look(resource: str) -> 
 
 
 def test_the_second_look_states_a_lower_floor() -> None:
-    (verdict,) = screen([(Series("block", (7, 7, 7, 7, 10, 10, 10, 10, 10)), Budget("block", explicit=False))])
+    (verdict,) = screen([(Series("object", (7, 7, 7, 7, 10, 10, 10, 10, 10)), Budget("object", explicit=False))])
     assert (verdict.outcome, verdict.iterations, verdict.floor) == ("ok", SECOND_LOOK, 0.25)
 
 

@@ -51,6 +51,26 @@ def test_heap_sees_what_malloc_gave_and_got_back(libc: Any, size: int) -> None:
     heap.close()
 
 
+def test_each_retained_block_shows_beside_free_blocks_of_the_next_size() -> None:
+    """Malloc serves a request by one of these, and the cache of freed blocks then lacks a block of the own size."""
+    program = """
+from pytest_leakcheck.probes.native_heap import Heap, _libc
+heap, libc = Heap(), _libc()
+heap.open()
+free = [(libc.malloc(392), libc.malloc(2000))[0] for _ in range(20)]
+heap.start(1.0)
+for block in free:
+    libc.free(block)
+readings = [heap.read_in_series()]
+for _ in range(12):
+    libc.malloc(376)
+    readings.append(heap.read_in_series())
+print(*(after - before for before, after in zip(readings, readings[1:])))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert all(384 <= int(rise) <= 400 for rise in done.stdout.split()), done.stdout
+
+
 def test_heap_asks_psutil_where_the_c_library_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_leakcheck.probes.native_heap._libc", lambda: ctypes.PyDLL(None).no_such_function)
     monkeypatch.setattr(psutil, "heap_info", lambda: SimpleNamespace(heap_used=1000, mmap_used=24), raising=False)
