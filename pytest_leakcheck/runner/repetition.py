@@ -311,7 +311,7 @@ class Measuring:
         """Judge with what was read so far, without a search; end one that has begun, for this reason."""
         if self._search is not None:
             self._search.end(why)
-        elif self._sampler.samples.n:
+        elif self._sampler.samples.n > 0:
             run = self._run
             self._sampler.read(True)
             run.time.iteration_done()

@@ -214,6 +214,7 @@ class ResourceJudge:
             elsewhere=elsewhere,
             # With the waits and collections of the harness, which take their share of the time.
             seconds=run.time.seconds_each if run.time.out_of_time else 0.0,
+            stopped=run.room.ended is not None,
             effort=run.plan.effort,
         )
 

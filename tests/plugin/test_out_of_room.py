@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from projects import Project
@@ -49,3 +51,61 @@ def test_a_search_that_leaves_no_room_says_so(project: Project) -> None:
     reasons = set(found["culprit"]["unresolved"].values())
     assert reasons
     assert all(one.startswith("there was no room for more iterations: ") for one in reasons), ran.text
+
+
+KEEPS_DESCRIPTORS = """
+    import os, pytest, resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    KEPT = []
+
+    @pytest.mark.leakcheck{mark}
+    def test_keeps(): KEPT.extend(os.open(os.devnull, os.O_RDONLY) for _ in range({each}))
+
+    @pytest.mark.leakcheck{mark}
+    def test_needs_many():
+        for one in [os.open(os.devnull, os.O_RDONLY) for _ in range(400)]: os.close(one)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
+@pytest.mark.parametrize(("each", "verdict"), [(100, "inconclusive"), (28, "leak")])
+@pytest.mark.parametrize("mark", ["", "(isolate=True)"])
+def test_descriptors_are_left_for_the_next_tests(project: Project, each: int, verdict: str, mark: str) -> None:
+    ran = project.run_test(KEEPS_DESCRIPTORS.format(mark=mark, each=each), "--leakcheck-fail-on=none")
+    assert ran.last_line == "2 passed", ran.text
+    assert ran.verdicts["test_needs_many", "fd"] == "ok"
+    assert ran.verdicts["test_keeps", "fd"] == verdict, ran.text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
+def test_the_memory_of_children_counts(project: Project) -> None:
+    """A machine of 500 MiB, of which only children take some."""
+    project.write(
+        "conftest.py",
+        """
+        from pytest_leakcheck.runner import room
+        room.memory_left = lambda: (500 << 20) - sum(map(room.resident_of, room.own_tree()[1:]))
+        """,
+    )
+    ran = project.run_test(
+        """
+        import subprocess, sys, pytest
+        KEPT = []
+        CHILD = "kept = b'x' * (30 << 20); print(flush=True); input()"
+
+        @pytest.mark.leakcheck
+        def test_keeps():
+            pipe = subprocess.PIPE
+            child = subprocess.Popen([sys.executable, "-S", "-c", CHILD], stdin=pipe, stdout=pipe)
+            child.stdout.readline()
+            KEPT.append(child)
+
+        def test_after():
+            for child in KEPT: child.communicate(b"\\n")
+            assert len(KEPT) < 6
+        """,
+        "--leakcheck-fail-on=none",
+    )
+    assert ran.last_line == "2 passed", ran.text
+    (found,) = (one for one in ran.findings if one["verdict"] == "inconclusive")
+    assert found["reason"].endswith(" MiB of memory: more iterations would take too much of it")
