@@ -10,11 +10,13 @@ import atexit
 import contextlib
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+# The function itself: a test may replace that of the module.
+from shutil import rmtree
 from typing import Final, NamedTuple
 
 from pytest_leakcheck.probes.foreign_files import private
@@ -65,7 +67,7 @@ def make_folder(parent: str | Path) -> Path:
         os.write(lock.number, b"%s%d %s" % (_MARK, os.getpid(), _start_of(os.getpid())))
     except OSError:
         # Without a lock, no later session would remove it.
-        shutil.rmtree(folder, ignore_errors=True)
+        rmtree(folder, ignore_errors=True)
         raise
     _MADE[folder] = _Made(os.lstat(folder), lock, os.getpid())
     return folder
@@ -103,7 +105,7 @@ def remove_tree(folder: Path, made: os.stat_result) -> bool:
             inner = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
         # A lock goes last: after an interruption, the rest is still known to be ours. This follows no links.
         for path in (*inner, folder):
-            shutil.rmtree(path, ignore_errors=True)
+            rmtree(path, ignore_errors=True)
     except Exception:  # noqa: BLE001 - an audit hook may refuse it with any error
         return False
     return not os.path.lexists(folder)
