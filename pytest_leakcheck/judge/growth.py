@@ -66,8 +66,8 @@ FIRST_LOOK: Final = 10
 _LOOK_RATIO: Final = 1.25
 # A steady series rises in at least this share of the iterations, and keeps at least this share of its earlier rate.
 _MIN_STEADY_RATIO: Final = 0.9
-# A series that ends early grows if it rises in each of this many iterations: by chance, readings come in this order in one
-# of 7! cases, which is less than `ALPHA`. The largest rise is at most this multiple of the smallest.
+# A series that had to end grows if it rises in each of this many iterations: by chance, readings come in this order
+# in one of 7! cases, which is less than `ALPHA`. The largest rise is at most this multiple of the smallest.
 _LEAST_RISES: Final = 6
 _MAX_RISE_RATIO: Final = 1.25
 # A series that keeps less than this share of its earlier rate slows down.

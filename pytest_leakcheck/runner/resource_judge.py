@@ -73,7 +73,7 @@ class ResourceJudge:
         self._waiting.discard(name)
         if suspicion is None:
             return None
-        if not final and self._may_end_by_itself(budget, suspicion, context):
+        if not (final or self._run.room.short) and self._may_end_by_itself(budget, suspicion, context):
             if suspicion.traits.is_pooled:
                 self._waiting.add(name)
             return None

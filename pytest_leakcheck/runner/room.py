@@ -32,6 +32,8 @@ _FEW: Final = 64
 # than for this share of the iterations that fit: descriptors are opened in microseconds.
 _INTERVAL: Final = 0.02
 _WAITING_SHARE: Final = 0.25
+# About so many iterations name the cause of a leak.
+_SEARCH_ITERATIONS: Final = 20
 
 
 class Used(NamedTuple):
@@ -50,9 +52,9 @@ class Used(NamedTuple):
         """Return how many more iterations may follow, if each takes as much as so many have."""
         return (_SHARE * self.left - self.taken) * iterations / self.taken
 
-    def ends(self, iterations: int) -> bool:
-        """Return whether another iteration would take too much."""
-        return self.fits(iterations) < 1 and (self.unit == "bytes" or self.taken > _FEW)
+    @property
+    def is_much(self) -> bool:
+        return self.unit == "bytes" or self.taken > _FEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,14 @@ class Store:
 class Room:
     """What is left when the first iteration has ended: what a test needs once, it may have.
 
-    `ended` is what leaves no room for another iteration; None if there is enough, or nothing is known.
+    Attributes:
+        ended: What leaves no room for another iteration; None if there is enough, or nothing is known.
+        short: Whether there is no room for the iterations that it takes to find the cause of a leak.
     """
 
     def __init__(self) -> None:
         self.ended: Used | None = None
+        self.short = False
         self._stores: tuple[Store, ...] = ()
         # The number of iterations, and from which one or from when on a look is due. In arrays, because new objects would
         # be blocks that the harness allocates.
@@ -114,9 +119,10 @@ class Room:
 
     def _look(self, tree: Sequence[int], iterations: int) -> None:
         taken = [used for store in self._stores if (used := store.look(tree)) is not None]
-        self.ended = next((used for used in taken if used.ends(iterations)), None)
-        fewest = min((used.fits(iterations) for used in taken), default=inf)
-        self._due[0] = iterations + _WAITING_SHARE * fewest
+        self._due[0] = iterations + _WAITING_SHARE * min((used.fits(iterations) for used in taken), default=inf)
+        much = [used for used in taken if used.is_much]
+        self.short = any(used.fits(iterations) < _SEARCH_ITERATIONS for used in much)
+        self.ended = next((used for used in much if used.fits(iterations) < 1), None)
 
 
 def _find_stores(tree: Sequence[int]) -> Iterator[Store]:

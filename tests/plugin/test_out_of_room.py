@@ -42,6 +42,30 @@ def test_with_enough_room_it_is_a_leak_whose_cause_is_named(project: Project) ->
     assert ran.finding("test_keeps", "heap")["culprit"]["owner"]["name"] == "test_it.KEPT"
 
 
+FEW_DESCRIPTORS = """
+    import os, pytest, resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 600, 1024))
+    KEPT = []
+
+    @pytest.mark.leakcheck(warmup=1, resources=["fd"])
+    def test_it():
+        if len(KEPT) < {most}: KEPT.extend(open(os.devnull) for _ in range({each}))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
+def test_it_is_judged_in_time_for_the_search(project: Project) -> None:
+    # Of 600, 150 may be taken: the 36 iterations for which it may be a pool would leave none.
+    ran = project.run_test(FEW_DESCRIPTORS.format(most=1000, each=4))
+    assert ran.finding("test_it")["culprit"]["owner"]["name"] == "test_it.KEPT", ran.text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
+def test_a_pool_that_fills_before_is_no_leak(project: Project) -> None:
+    ran = project.run_test(FEW_DESCRIPTORS.format(most=112, each=8))
+    assert ran.verdicts["test_it", "fd"] == "ok", ran.text
+
+
 def test_a_search_that_leaves_no_room_says_so(project: Project) -> None:
     # The verdict comes after 17 iterations, of which 30 would be too many.
     project.write("conftest.py", SMALL.format(size=1600))
