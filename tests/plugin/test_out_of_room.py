@@ -56,7 +56,7 @@ FEW_DESCRIPTORS = """
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
 def test_it_is_judged_in_time_for_the_search(project: Project) -> None:
     # Of 600, 150 may be taken: the 36 iterations for which it may be a pool would leave none.
-    ran = project.run_test(FEW_DESCRIPTORS.format(most=1000, each=4))
+    ran = project.run_test(FEW_DESCRIPTORS.format(most=1000, each=4), "--leakcheck-min-time=30")
     assert ran.finding("test_it")["culprit"]["owner"]["name"] == "test_it.KEPT", ran.text
 
 
