@@ -56,7 +56,11 @@ def watch_children() -> bool:
         gc.callbacks.remove(_on_collection)
     if _FILE or not os.path.isdir("/proc/self/fd"):
         return False
-    descriptor, file = tempfile.mkstemp(dir=own_folder())
+    try:
+        descriptor, file = tempfile.mkstemp(dir=own_folder())
+    except OSError:
+        # Without a descriptor that is left, what they release is not counted.
+        return False
     os.close(descriptor)
     _FILE.append((file, os.getpid()))
     _READ[0] = 0
