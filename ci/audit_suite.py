@@ -17,10 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 RECORDER = Path(__file__).parent / "audit"
-# Private temporary folders and files, pytest's own, the file with which `tempfile` tries the folder, and what has no
-# content.
+# Private temporary folders and files, also in a temporary folder that a test has chosen; those of pytest; what has no content.
 _OURS = re.compile(
-    rf"{re.escape(tempfile.gettempdir())}/(?:(?:leakcheck-|pytest-of-|audit-)[^/]*(?:/|$)|[a-z0-9_]{{8}}$)"
+    rf"{re.escape(tempfile.gettempdir())}/(?:(?:[^/]+/)?leakcheck-|pytest-of-|audit-)[^/]*(?:/|$)"
     r"|/dev/(?:null|full)$|/proc/self/"
 )
 

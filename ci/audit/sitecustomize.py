@@ -22,6 +22,9 @@ _BUSY = threading.local()
 def _is_ours() -> bool:
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
+        if frame.f_code.co_name == "_get_default_tempdir":
+            # `tempfile` tries a folder with a file that it removes.
+            return False
         file = frame.f_code.co_filename
         standard = file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file)
         if not standard:

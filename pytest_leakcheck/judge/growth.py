@@ -66,6 +66,10 @@ FIRST_LOOK: Final = 10
 _LOOK_RATIO: Final = 1.25
 # A steady series rises in at least this share of the iterations, and keeps at least this share of its earlier rate.
 _MIN_STEADY_RATIO: Final = 0.9
+# A series that had to end grows if it rises in each of this many iterations: by chance, readings come in this order
+# in one of 7! cases, which is less than `ALPHA`. The largest rise is at most this multiple of the smallest.
+_LEAST_RISES: Final = 6
+_MAX_RISE_RATIO: Final = 1.25
 # A series that keeps less than this share of its earlier rate slows down.
 _MIN_LASTING_RATIO: Final = 0.75
 # A sawtooth has at least this many falls: fewer may be chance.
@@ -105,7 +109,12 @@ def looks(last: int) -> Iterator[int]:
 
 
 def growth(
-    readings: Sequence[int], tolerance: float = 0.0, first_look: int = FIRST_LOOK, *, exact: bool = False
+    readings: Sequence[int],
+    tolerance: float = 0.0,
+    first_look: int = FIRST_LOOK,
+    *,
+    exact: bool = False,
+    stopped: bool = False,
 ) -> Growth:
     """Apply the rule to the readings x[0] ... x[n]; slopes include the tolerated part.
 
@@ -114,6 +123,7 @@ def growth(
         tolerance: Growth per iteration that is allowed. It is subtracted from the readings as a straight line.
         first_look: The least number of iterations for ``growing``. Each look from there on raises the threshold.
         exact: The counter has no noise, so a rise in the last reading is a step and not an edge effect.
+        stopped: No reading can follow, so it is enough that all rises are about equal (`_rises_evenly`).
     """
     n = len(readings) - 1
     if n < 4:
@@ -131,6 +141,8 @@ def growth(
         look = sum(1 for at in looks(n) if at >= first_look)
         if _record_evidence(late) >= look * (look + 1) / ALPHA:
             state = "growing"
+    if stopped and _rises_evenly(levelled):
+        state = "growing"
     shown = slope + tolerance if state != "flat" else 0.0
     return Growth(state, shown, earlier + tolerance, steps, quiet)
 
@@ -157,6 +169,11 @@ def upper_median(steps: Collection[int]) -> int:
 def decays(grown: Growth) -> bool:
     """Return whether a series without noise slows down; with noise, the rates are too uncertain at that stage."""
     return grown.slope < _MIN_LASTING_RATIO * grown.earlier
+
+
+def _rises_evenly(levelled: Sequence[float]) -> bool:
+    rises = [after - before for before, after in pairwise(levelled)]
+    return len(rises) >= _LEAST_RISES and 0 < max(rises) <= _MAX_RISE_RATIO * min(rises)
 
 
 def _persists(late: Sequence[float], slope: float, earlier: float) -> bool:

@@ -84,6 +84,7 @@ class Context:
         elsewhere: Other processes hold a part of the resource. They collect garbage only now and then, and some may not
             report it.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
+        stopped: No room is left for another iteration, however much time the test has.
     """
 
     final: bool = False
@@ -93,6 +94,7 @@ class Context:
     in_child: bool = False
     elsewhere: bool = False
     seconds: float = 0.0
+    stopped: bool = False
     effort: Effort = field(default_factory=Effort)
 
     def is_fatal(self, slope: float) -> bool:
@@ -219,7 +221,7 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
         profile = _RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE
     explained = hint.rate if isfinite(hint.rate) else 0.0
     tolerance = resource.tolerance + budget.per_iteration + explained * _EXPLAINED_MARGIN
-    grown = growth(series.readings, tolerance, profile.leak, exact=profile is SCARCE)
+    grown = growth(series.readings, tolerance, profile.leak, exact=profile is SCARCE, stopped=context.stopped)
     if grown.state == "growing":
         grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -71,7 +70,8 @@ class FileError(LeakcheckError, OSError):
 def open_regular(path: Path, mode: str = "rb", *, most: int = MOST_BYTES, follow: bool = True) -> IO[Any]:
     """Open a regular file in mode ``rb``, ``r``, ``ab`` or ``r+b``, as UTF-8, or raise `OSError`.
 
-    Nothing is waited for. Only ``ab`` creates the file. `most` limits the size of a file that is read.
+    Nothing is waited for. Only ``ab`` creates the file. `most` limits the size of a file that is read. Unless it is to
+    `follow` links, the file may not have a second name either.
     """
     flags = {"r": os.O_RDONLY, "a": os.O_WRONLY | os.O_APPEND | os.O_CREAT}.get(mode[0], 0)
     flags = os.O_RDWR if "+" in mode else flags
@@ -81,7 +81,7 @@ def open_regular(path: Path, mode: str = "rb", *, most: int = MOST_BYTES, follow
     descriptor = os.open(path, flags | _CAREFULLY | (0 if follow else _NO_LINK), 0o666)
     try:
         status = os.fstat(descriptor)
-        _refuse_others(path, status, most if mode[0] == "r" else None)
+        _refuse_others(path, status, most if mode[0] == "r" else None, names=None if follow else 1)
         text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "replace"}
         return open(descriptor, mode, **text) if text else open(descriptor, mode, buffering=0 if "a" in mode else -1)
     except BaseException:
@@ -89,10 +89,12 @@ def open_regular(path: Path, mode: str = "rb", *, most: int = MOST_BYTES, follow
         raise
 
 
-def _refuse_others(path: Path, status: os.stat_result, most: int | None = None) -> None:
+def _refuse_others(path: Path, status: os.stat_result, most: int | None = None, names: int | None = None) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "a link")
         raise FileError(path, f"{kind}, not a regular file", "name a regular file")
+    if names is not None and status.st_nlink > names:
+        raise FileError(path, "it has a second name", "remove the other one, or name another file")
     if most is not None and status.st_size > most:
         raise FileError(path, f"{status.st_size:,} bytes, of at most {most:,}", "name a smaller file")
 
@@ -192,7 +194,7 @@ class Replaced:
                 os.unlink(path)
 
     def _create(self, mode: int) -> tuple[int, str]:
-        name = f".{self._target.name[:100]}.leakcheck-{secrets.token_hex(8)}.tmp"
+        name = f".{self._target.name[:100]}.leakcheck-{os.urandom(8).hex()}.tmp"
         path = str(self._target.parent / name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _CAREFULLY
         return os.open(path, flags, mode), path
@@ -231,18 +233,28 @@ def locked(path: Path) -> Iterator[Replaced]:
             _unlock(descriptor)
 
 
-def _lock(descriptor: int, path: Path) -> bool:
+def try_to_lock(descriptor: int) -> bool:
+    """Lock a file until it is closed in all processes; return False if there are no locks.
+
+    Raise `BlockingIOError` or `InterruptedError` if another process has the lock.
+    """
     if flock is None:
         return False
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except (BlockingIOError, InterruptedError):
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _lock(descriptor: int, path: Path) -> bool:
     for _attempt in range(_ATTEMPTS):
         try:
-            flock(descriptor, LOCK_EX | LOCK_NB)
+            return try_to_lock(descriptor)
         except (BlockingIOError, InterruptedError):
             sleep(_PAUSE)
-        except OSError:
-            return False
-        else:
-            return True
     seconds = f"{_ATTEMPTS * _PAUSE:g} s"
     raise FileError(
         path, f"another process has locked its folder for {seconds}", "end that process, or name another file"

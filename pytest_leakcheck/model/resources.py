@@ -123,6 +123,7 @@ HEAP: Final = "heap"
 OBJECTS: Final = "object"
 BLOCKS: Final = "block"
 DEVICE_MEMORY: Final = "vram"
+DISK: Final = "disk"
 # Its peak also uses the kernel's high-water mark, and includes child processes, observed from the supervising process.
 RESIDENT: Final = "rss"
 

@@ -51,10 +51,12 @@ class Residue:
             handlers.report_handler.stream.getvalue()
         self._put_back_stash()
 
-    def after_setup(self, definition: pytest.FixtureDef[Any]) -> None:
+    def after_setup(self, definition: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
         """Record the folders that a fixture has just made, if it is pytest's own: a test may put others in their place."""
-        if definition.scope == "function":
-            self._folders += [(one, os.lstat(one)) for one in _folders_made_by(definition)]
+        made = _folders_made_by(definition) if definition.scope == "function" else []
+        # A factory of the project may hand out a folder that exists.
+        if made and request.getfixturevalue("tmp_path_factory") is getattr(request.config, "_tmp_path_factory", None):
+            self._folders += [(one, os.lstat(one)) for one in made]
 
     def before_teardown(self) -> None:
         """Record the fixtures that outlive this iteration."""

@@ -169,7 +169,7 @@ class Repeater:
     ) -> Generator[None, object, object]:
         result = yield
         if keys.REPEATING in request.node.stash:
-            request.node.stash[keys.REPEATING].residue.after_setup(fixturedef)
+            request.node.stash[keys.REPEATING].residue.after_setup(fixturedef, request)
         return result
 
     @pytest.hookimpl(tryfirst=True)

@@ -15,9 +15,11 @@ from array import array
 from contextlib import suppress
 from functools import cache
 from multiprocessing.process import current_process
+from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.probes.foreign_files import open_regular, private
+from pytest_leakcheck.model.regular_file import open_regular
+from pytest_leakcheck.probes.foreign_files import private
 from pytest_leakcheck.probes.own_folder import own_folder
 
 # It runs in each child that is spawned, with its `file`; an error must not reach the child. `multiprocessing` pickles it,
@@ -54,7 +56,11 @@ def watch_children() -> bool:
         gc.callbacks.remove(_on_collection)
     if _FILE or not os.path.isdir("/proc/self/fd"):
         return False
-    descriptor, file = tempfile.mkstemp(dir=own_folder())
+    try:
+        descriptor, file = tempfile.mkstemp(dir=own_folder())
+    except OSError:
+        # Without a descriptor that is left, what they release is not counted.
+        return False
     os.close(descriptor)
     _FILE.append((file, os.getpid()))
     _READ[0] = 0
@@ -86,7 +92,7 @@ def read_released() -> tuple[int, int]:
     with suppress(OSError, IndexError):
         size = os.stat(_FILE[0][0]).st_size
         if size != _READ[0]:
-            with open(open_regular(_FILE[0][0]), "rb") as file:
+            with open_regular(Path(_FILE[0][0]), follow=False) as file:
                 file.seek(_READ[0])
                 letters = file.read(min(max(0, size - _READ[0]), _MAX_LETTERS))
             _READ[0] = size

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pytest_leakcheck.model import decoding
+from pytest_leakcheck.model.regular_file import open_regular
 
 T = TypeVar("T")
 # No link, and no wait for the other end of a pipe; not on Windows.
@@ -28,21 +28,11 @@ def private(path: str | Path, flags: int) -> int:
     return os.open(path, flags | AS_IT_IS, 0o600)
 
 
-def open_regular(path: str | Path) -> int:
-    """Return a descriptor to read a file; raise `OSError` if it is anything but a file with one name."""
-    descriptor = os.open(path, os.O_RDONLY | AS_IT_IS)
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        os.close(descriptor)
-        raise OSError(f"{path} is not a file of its own any more")
-    return descriptor
-
-
 def read_text(path: Path) -> str:
     """Return what a process has sent, empty if there is no file; raise `Unreadable` if it is too much or no file."""
     try:
-        with open(open_regular(path), encoding="utf-8", errors="replace") as file:
-            text = file.read(_MAX_BYTES + 1)
+        with open_regular(path, "r", follow=False) as file:
+            text: str = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:

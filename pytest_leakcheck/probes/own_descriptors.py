@@ -107,17 +107,29 @@ def keep_high(low: int) -> int:
         os.close(low)
 
 
+def count_held() -> int:
+    """Return the number of open descriptors without opening one; 0 if that is impossible, such as before Linux 6.2."""
+    try:
+        return stat("/proc/self/fd").st_size
+    except OSError:
+        return 0
+
+
+def descriptors_left() -> int:
+    """Return how many more this process may open; many if there is no limit, or it is not known how many are open."""
+    if sys.platform == "win32" or not (held := count_held()):
+        return sys.maxsize
+    soft, _hard = getrlimit(RLIMIT_NOFILE)
+    return sys.maxsize if soft == RLIM_INFINITY else max(0, soft - held)
+
+
 def room_for_descriptors() -> AbstractContextManager[None]:
     """Raise the limit for a report if fewer than 64 descriptors are left."""
     if sys.platform == "win32":
         return nullcontext()
     soft, hard = getrlimit(RLIMIT_NOFILE)
-    try:
-        # This reads the number of open descriptors without opening one; before Linux 6.2, it is 0. The number exceeds
-        # the limit if the program has lowered the limit since.
-        held = stat("/proc/self/fd").st_size
-    except OSError:
-        held = 0
+    # It exceeds the limit if the program has lowered the limit since.
+    held = count_held()
     if soft == RLIM_INFINITY or 0 < held <= soft - _SPARE_DESCRIPTORS:
         return nullcontext()
     wanted = max(soft, held) + _SPARE_DESCRIPTORS

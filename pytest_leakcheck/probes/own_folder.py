@@ -10,13 +10,16 @@ import atexit
 import contextlib
 import os
 import re
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+# The function itself: a test may replace that of the module.
+from shutil import rmtree
 from typing import Final, NamedTuple
 
+from pytest_leakcheck.model.regular_file import try_to_lock
 from pytest_leakcheck.probes.foreign_files import private
 from pytest_leakcheck.probes.own_descriptors import OwnFile, keep_high
 
@@ -61,11 +64,11 @@ def make_folder(parent: str | Path) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     try:
         lock = OwnFile(lambda: keep_high(private(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL)))
-        _try_to_lock(lock.number)
+        try_to_lock(lock.number)
         os.write(lock.number, b"%s%d %s" % (_MARK, os.getpid(), _start_of(os.getpid())))
     except OSError:
         # Without a lock, no later session would remove it.
-        shutil.rmtree(folder, ignore_errors=True)
+        rmtree(folder, ignore_errors=True)
         raise
     _MADE[folder] = _Made(os.lstat(folder), lock, os.getpid())
     return folder
@@ -103,7 +106,7 @@ def remove_tree(folder: Path, made: os.stat_result) -> bool:
             inner = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
         # A lock goes last: after an interruption, the rest is still known to be ours. This follows no links.
         for path in (*inner, folder):
-            shutil.rmtree(path, ignore_errors=True)
+            rmtree(path, ignore_errors=True)
     except Exception:  # noqa: BLE001 - an audit hook may refuse it with any error
         return False
     return not os.path.lexists(folder)
@@ -141,22 +144,11 @@ def _remove_if_left(entry: os.DirEntry[str]) -> None:
     # On a file system without what this takes, the folder stays.
     with contextlib.suppress(OSError), open(descriptor, "rb", buffering=0) as lock:
         # Only with the lock, so that of two sessions that start now, one removes it.
-        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _try_to_lock(descriptor):
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and try_to_lock(descriptor):
             mark, _, text = lock.read(64).partition(_MARK)
             process, _, started = text.partition(b" ")
             if text and not mark and process.isdigit() and not (started and _start_of(int(process)) == started):
                 remove_tree(Path(entry.path), found)
-
-
-def _try_to_lock(descriptor: int) -> bool:
-    """Lock a file until it is closed in all processes; return False if another process has, or there are no locks."""
-    try:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return False
-    return True
 
 
 def _start_of(process: int) -> bytes:

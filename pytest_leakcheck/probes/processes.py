@@ -213,6 +213,24 @@ def descendants(pid: int) -> Iterator[int]:
     return (child for _parent, child in _family(pid))
 
 
+def own_tree() -> list[int]:
+    """Return this process and its children that have not been waited for, with the live descendants of these."""
+    me = os.getpid()
+    try:
+        os.waitid(os.P_ALL, 0, _PEEK_FLAGS)
+    except (AttributeError, ChildProcessError):
+        return [me]
+    return [me, *descendants(me), *zombies()]
+
+
+def count_tasks(pid: int) -> int:
+    """Return the number of threads of a process, of which one that has ended keeps the last; 0 if it is gone."""
+    try:
+        return max(1, os.stat(f"/proc/{pid}/task").st_nlink - 2)
+    except OSError:
+        return 0
+
+
 def zombies() -> list[int]:
     """Return the children of this process that have ended and were not waited for."""
     return [child for child in _children(os.getpid()) if _state(child) == _ZOMBIE]

@@ -16,20 +16,27 @@ from pytest_leakcheck.probes.own_descriptors import raised_limit
 
 if sys.platform != "win32":
     # The function itself: a test may replace that of the module.
-    from resource import RLIMIT_FSIZE, getrlimit
+    from resource import RLIM_INFINITY, RLIMIT_FSIZE, RLIMIT_NPROC, getrlimit
 
 PROC: Final = Path("/proc")
 MOUNT: Final = Path("/sys/fs/cgroup")
 # A limit of this many bytes or more means "no limit", which version 1 reports as the largest multiple of the page size
 # that fits into a signed 64-bit number.
 _UNLIMITED_BYTES: Final = 1 << 60
+# What is left of something without a limit, or with one that cannot be read.
+UNLIMITED: Final = sys.maxsize
+# By controller, the files with the limit and with what is in use: in version 2, and in version 1.
+_FILES: Final = {
+    "memory": (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")),
+    "pids": (("pids.max", "pids.current"), ("pids.max", "pids.current")),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A cgroup with a memory limit in bytes, shared by all its processes.
+    """A cgroup with a limit of memory in bytes, or of processes and threads, shared by all its processes.
 
-    ``usage`` is the file with the bytes in use; ``cache`` is the key in ``memory.stat`` of the reclaimable part.
+    ``usage`` is the file with what is in use; ``cache`` is the key in ``memory.stat`` of the reclaimable part.
     """
 
     folder: Path
@@ -38,16 +45,18 @@ class Group:
     cache: str
 
 
-def groups_of(pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT) -> Iterator[Group]:
-    """Yield the cgroups of a process that have a memory limit, innermost first; none if they cannot be read."""
+def groups_of(
+    pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT, controller: str = "memory"
+) -> Iterator[Group]:
+    """Yield the cgroups of a process that have a limit, innermost first; none if they cannot be read."""
+    version_2, version_1 = _FILES[controller]
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
             _number, controllers, path = line.split(":", 2)
             if not controllers:
-                yield from _limited_ancestors(mount, path, "memory.max", "memory.current", "inactive_file")
-            elif "memory" in controllers.split(","):
-                version_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-                yield from _limited_ancestors(mount / "memory", path, *version_1)
+                yield from _limited_ancestors(mount, path, *version_2, "inactive_file")
+            elif controller in controllers.split(","):
+                yield from _limited_ancestors(mount / controller, path, *version_1, "total_inactive_file")
 
 
 def _limited_ancestors(top: Path, path: str, limit_name: str, usage: str, cache: str) -> Iterator[Group]:
@@ -82,8 +91,8 @@ def read_limits() -> dict[str, int]:
 
 
 def memory_left(proc: Path = PROC, mount: Path = MOUNT) -> int:
-    """Return the bytes that this process may still take: of the machine, its cgroups and its own limit; 0 if unknown."""
-    left: list[int] = []
+    """Return the bytes that this process may still take: of the machine, its cgroups and its own limit."""
+    left = [UNLIMITED]
     with contextlib.suppress(OSError, ValueError, IndexError):
         available = (proc / "meminfo").read_text(encoding="ascii").partition("MemAvailable:")[2]
         left.append(int(available.split()[0]) << 10)
@@ -99,16 +108,39 @@ def memory_left(proc: Path = PROC, mount: Path = MOUNT) -> int:
         soft, _hard = resource.getrlimit(resource.RLIMIT_AS)
         if soft != resource.RLIM_INFINITY:
             left.append(soft - int((proc / "self" / "statm").read_text(encoding="ascii").split()[0]) * PAGE)
-    return max(0, min(left)) if left else 0
+    return max(0, min(left))
 
 
-def free_on(folder: str) -> int:
-    """Return the free bytes of the disk or memory that holds a folder; 0 if unknown."""
+def tasks_left(proc: Path = PROC, mount: Path = MOUNT) -> int:
+    """Return how many processes and threads this user and the cgroups may still start."""
+    left = [UNLIMITED]
+    for group in groups_of(proc=proc, mount=mount, controller="pids"):
+        with contextlib.suppress(OSError, ValueError):
+            left.append(group.limit - int(group.usage.read_text(encoding="ascii")))
+    # Root may start more than its limit.
+    if sys.platform != "win32" and os.getuid() and (soft := getrlimit(RLIMIT_NPROC)[0]) != RLIM_INFINITY:
+        left.append(soft - _count_tasks_of(os.getuid(), proc))
+    return max(0, min(left))
+
+
+def _count_tasks_of(user: int, proc: Path) -> int:
+    # Cost: 3 us for each process of the machine.
+    tasks = 0
+    for folder in proc.glob("[0-9]*/task"):
+        with contextlib.suppress(OSError):
+            status = folder.stat()
+            tasks += status.st_nlink - 2 if status.st_uid == user else 0
+    return tasks
+
+
+def free_on(folder: str) -> tuple[int, int]:
+    """Return the free bytes and the free entries of the disk or memory that holds a folder."""
     try:
         found = os.statvfs(folder)
     except (AttributeError, OSError):
-        return 0
-    return found.f_bavail * found.f_frsize
+        return UNLIMITED, UNLIMITED
+    # Some file systems make entries as long as there are bytes.
+    return found.f_bavail * found.f_frsize, found.f_favail if found.f_files else UNLIMITED
 
 
 def _machine_memory() -> int:

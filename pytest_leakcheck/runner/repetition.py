@@ -21,7 +21,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge import conclude_finding
 from pytest_leakcheck.judge.conclude_finding import Result
-from pytest_leakcheck.judge.growth import looks
+from pytest_leakcheck.judge.growth import FIRST_LOOK, looks
 from pytest_leakcheck.judge.judge_series import judge_once
 from pytest_leakcheck.judge.screening import (
     AT_REST,
@@ -287,14 +287,16 @@ class Measuring:
             self._sampler.instruments.watch.name_released(False)
             return wants_more
         run, sampler = self._run, self._sampler
-        sampler.read(sampler.samples.n + 1 >= self._next_look)
+        # In time for the search for a cause, which also needs room.
+        due = min(self._next_look, FIRST_LOOK) if run.room.short else self._next_look
+        sampler.read(sampler.samples.n + 1 >= due)
         if self._caches is None:
             sampler.collect_earlier_garbage()
         run.phases.begin()
         run.time.iteration_done()
         reported = run.progress.report(sampler.samples, run.plan.budgets, run.verdicts)
         out_of_time = run.time.out_of_time
-        if sampler.samples.n < self._next_look and not out_of_time:
+        if sampler.samples.n < due and not out_of_time:
             if reported:
                 sampler.subtract_own_work()
             return True
@@ -311,7 +313,7 @@ class Measuring:
         """Judge with what was read so far, without a search; end one that has begun, for this reason."""
         if self._search is not None:
             self._search.end(why)
-        elif self._sampler.samples.n:
+        elif self._sampler.samples.n > 0:
             run = self._run
             self._sampler.read(True)
             run.time.iteration_done()
@@ -406,7 +408,8 @@ class Measuring:
     def _judge_all(self, *, final: bool) -> bool:
         """Judge what has enough readings or has grown since its ``ok``; return whether to continue measuring."""
         run, sampler = self._run, self._sampler
-        self._next_look = next(self._looks, run.plan.effort.most)
+        if sampler.samples.n >= self._next_look:
+            self._next_look = next(self._looks, run.plan.effort.most)
         for budget in self._judge.in_order(run.plan.budgets):
             name = budget.resource
             earlier = run.verdicts.get(name)

@@ -73,7 +73,7 @@ class ResourceJudge:
         self._waiting.discard(name)
         if suspicion is None:
             return None
-        if not final and self._may_end_by_itself(budget, suspicion, context):
+        if not (final or self._run.room.short) and self._may_end_by_itself(budget, suspicion, context):
             if suspicion.traits.is_pooled:
                 self._waiting.add(name)
             return None
@@ -214,6 +214,7 @@ class ResourceJudge:
             elsewhere=elsewhere,
             # With the waits and collections of the harness, which take their share of the time.
             seconds=run.time.seconds_each if run.time.out_of_time else 0.0,
+            stopped=run.room.ended is not None,
             effort=run.plan.effort,
         )
 

@@ -8,6 +8,8 @@ import io
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -16,7 +18,7 @@ import psutil
 import pytest
 from datasets import load_dataset, load_from_disk
 from huggingface_hub import CommitOperationDelete, HfApi
-from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
 from leakcheck_incidents.synthetic.hub.loopback import LoopbackHub
 
@@ -87,6 +89,21 @@ def test_it_listens_on_this_machine_alone(loopback_hub: LoopbackHub) -> None:
     assert [*map(tuple, listening)] == [("127.0.0.1", urlsplit(loopback_hub.url).port)]
     # Its memory is none of a test's.
     assert hub not in psutil.Process().children(recursive=True)
+
+
+def test_it_answers_those_who_have_its_token(loopback_hub: LoopbackHub, repo: str) -> None:
+    assert loopback_hub.token not in repr(loopback_hub)
+    stranger = HfApi(endpoint=loopback_hub.url, token="hf_other")
+    for use in (
+        lambda: stranger.create_repo("user/mine", repo_type="dataset"),
+        lambda: stranger.list_repo_files(repo, repo_type="dataset"),
+        lambda: put(stranger, repo),
+    ):
+        with pytest.raises(HfHubHTTPError, match="401"):
+            use()
+    for key in ("", "?key=hf_other"):
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(f"{loopback_hub.url}/lfs/{'0' * 64}{key}")
 
 
 def _command_of(process: psutil.Process) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from projects import Project
@@ -40,6 +42,30 @@ def test_with_enough_room_it_is_a_leak_whose_cause_is_named(project: Project) ->
     assert ran.finding("test_keeps", "heap")["culprit"]["owner"]["name"] == "test_it.KEPT"
 
 
+FEW_DESCRIPTORS = """
+    import os, pytest, resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 600, 1024))
+    KEPT = []
+
+    @pytest.mark.leakcheck(warmup=1, resources=["fd"])
+    def test_it():
+        if len(KEPT) < {most}: KEPT.extend(open(os.devnull) for _ in range({each}))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
+def test_it_is_judged_in_time_for_the_search(project: Project) -> None:
+    # Of 600, 150 may be taken: the 36 iterations for which it may be a pool would leave none.
+    ran = project.run_test(FEW_DESCRIPTORS.format(most=1000, each=4), "--leakcheck-min-time=30")
+    assert ran.finding("test_it")["culprit"]["owner"]["name"] == "test_it.KEPT", ran.text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
+def test_a_pool_that_fills_before_is_no_leak(project: Project) -> None:
+    ran = project.run_test(FEW_DESCRIPTORS.format(most=112, each=8))
+    assert ran.verdicts["test_it", "fd"] == "ok", ran.text
+
+
 def test_a_search_that_leaves_no_room_says_so(project: Project) -> None:
     # The verdict comes after 17 iterations, of which 30 would be too many.
     project.write("conftest.py", SMALL.format(size=1600))
@@ -49,3 +75,61 @@ def test_a_search_that_leaves_no_room_says_so(project: Project) -> None:
     reasons = set(found["culprit"]["unresolved"].values())
     assert reasons
     assert all(one.startswith("there was no room for more iterations: ") for one in reasons), ran.text
+
+
+KEEPS_DESCRIPTORS = """
+    import os, pytest, resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    KEPT = []
+
+    @pytest.mark.leakcheck{mark}
+    def test_keeps(): KEPT.extend(os.open(os.devnull, os.O_RDONLY) for _ in range({each}))
+
+    @pytest.mark.leakcheck{mark}
+    def test_needs_many():
+        for one in [os.open(os.devnull, os.O_RDONLY) for _ in range(400)]: os.close(one)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
+@pytest.mark.parametrize(("each", "verdict"), [(100, "inconclusive"), (28, "leak")])
+@pytest.mark.parametrize("mark", ["", "(isolate=True)"])
+def test_descriptors_are_left_for_the_next_tests(project: Project, each: int, verdict: str, mark: str) -> None:
+    ran = project.run_test(KEEPS_DESCRIPTORS.format(mark=mark, each=each), "--leakcheck-fail-on=none")
+    assert ran.last_line == "2 passed", ran.text
+    assert ran.verdicts["test_needs_many", "fd"] == "ok"
+    assert ran.verdicts["test_keeps", "fd"] == verdict, ran.text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what is left on Linux")
+def test_the_memory_of_children_counts(project: Project) -> None:
+    """A machine of 500 MiB, of which only children take some."""
+    project.write(
+        "conftest.py",
+        """
+        from pytest_leakcheck.runner import room
+        room.memory_left = lambda: (500 << 20) - sum(map(room.resident_of, room.own_tree()[1:]))
+        """,
+    )
+    ran = project.run_test(
+        """
+        import subprocess, sys, pytest
+        KEPT = []
+        CHILD = "kept = b'x' * (30 << 20); print(flush=True); input()"
+
+        @pytest.mark.leakcheck
+        def test_keeps():
+            pipe = subprocess.PIPE
+            child = subprocess.Popen([sys.executable, "-S", "-c", CHILD], stdin=pipe, stdout=pipe)
+            child.stdout.readline()
+            KEPT.append(child)
+
+        def test_after():
+            for child in KEPT: child.communicate(b"\\n")
+            assert len(KEPT) < 6
+        """,
+        "--leakcheck-fail-on=none",
+    )
+    assert ran.last_line == "2 passed", ran.text
+    (found,) = (one for one in ran.findings if one["verdict"] == "inconclusive")
+    assert found["reason"].endswith(" MiB of memory: more iterations would take too much of it")

@@ -192,12 +192,15 @@ def test_dicts_that_pytest_fills_and_empties_keep_their_size(project: Project, p
         '@pytest.fixture\n    def pytester():\n        class Other: path = HERE / "data"\n        return Other()',
         '@pytest.fixture\n    def linked(tmp_path):\n        tmp_path.rmdir()\n        tmp_path.symlink_to(HERE / "data")',
         '@pytest.fixture(scope="module")\n    def tmp_path(tmp_path_factory):\n        folder = tmp_path_factory.mktemp("m")\n        return folder',
+        '@pytest.fixture\n    def tmp_path(tmp_path): return HERE / "data"',
+        '@pytest.fixture(scope="session")\n    def tmp_path_factory():\n        class Own:\n            _retention_policy = "all"\n            def mktemp(self, *_, **__): return HERE / "data"\n        return Own()',
+        '@pytest.fixture(scope="module", autouse=True)\n    def never():\n        with pytest.MonkeyPatch.context() as patch:\n            patch.setattr("shutil.rmtree", lambda *_, **__: pytest.fail("removed"))\n            yield',
     ],
-    ids=["tmp_path", "pytester", "link", "module"],
+    ids=["tmp_path", "pytester", "link", "module", "overrides", "factory", "rmtree"],
 )
 def test_nothing_is_removed_that_pytest_has_not_made_for_the_iteration(project: Project, fixture: str) -> None:
     project.write("data/golden.txt", "golden")
-    name = next(word for word in ("linked", "pytester", "tmp_path") if f"def {word}" in fixture)
+    name = next((word for word in ("linked", "pytester") if f"def {word}" in fixture), "tmp_path")
     ran = project.run_test(
         f"""
     from pathlib import Path
@@ -217,6 +220,48 @@ def test_nothing_is_removed_that_pytest_has_not_made_for_the_iteration(project: 
     )
     assert "3 ok" in ran.text, ran.text
     assert (project.folder / "data" / "golden.txt").read_text() == "golden"
+
+
+@pytest.mark.parametrize("policy", ["all", "failed", "none"])
+@pytest.mark.parametrize("mark", ["", "@pytest.mark.leakcheck(iterations=3, warmup=1)"], ids=["second pass", "marked"])
+def test_the_folders_that_stay_are_those_of_plain_pytest(project: Project, policy: str, mark: str) -> None:
+    project.write(
+        "test_it.py",
+        f"""
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def wide(tmp_path_factory): return tmp_path_factory.mktemp("wide")
+
+        @pytest.fixture
+        def below(tmp_path):
+            (tmp_path / "below").mkdir()
+            return tmp_path / "below"
+
+        {mark}
+        def test_real(tmp_path): (tmp_path / "file").touch()
+
+        {mark}
+        def test_below(below, wide): (below / "file").touch()
+
+        {mark}
+        def test_at_run_time(request): request.getfixturevalue("tmp_path").joinpath("file").touch()
+
+        {mark}
+        @pytest.mark.parametrize("name", ["a", "A"])
+        def test_case(tmp_path, name): pass
+        """,
+    )
+    found = []
+    for leakcheck in (False, True):
+        options = ["--leakcheck-scope=all", "--leakcheck-fail-on=none"] if leakcheck else []
+        policy_option = f"tmp_path_retention_policy={policy}"
+        ran = project.run("-o", policy_option, "--basetemp=kept", *options, leakcheck=leakcheck)
+        assert ran.last_line.startswith("5 passed"), ran.text
+        kept = project.folder / "kept"
+        found.append(sorted(str(path.relative_to(kept)) for path in kept.rglob("*")))
+    assert found[1] == found[0]
+    assert found[0] or policy == "none"
 
 
 def test_a_folder_below_that_of_pytest_goes_with_it(project: Project) -> None:

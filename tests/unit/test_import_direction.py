@@ -24,12 +24,12 @@ MOST_LINES = {
     "attribution": 5600,
     "baseline": 690,
     "config": 1450,
-    "judge": 1854,
+    "judge": 1860,
     "model": 1750,
     "plugin": 5274,
-    "probes": 3366,
+    "probes": 3405,
     "report": 1870,
-    "runner": 4200,
+    "runner": 4280,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

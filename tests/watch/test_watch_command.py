@@ -230,7 +230,7 @@ def test_a_terminal_has_a_table(tmp_path: Path) -> None:
         (["watch", "1", "--interval", "0"], 2, "a number of seconds above 0"),
         (["watch", "999999999"], 3, "there is no process 999999999"),
         (["watch", "-1"], 2, "-1: must be the number of a process, such as 4711"),
-        (["watch", "1", "--ledger", "/no/such/folder/x"], 3, "No such file or directory"),
+        (["watch", "1", "--ledger", "no/such/folder/x"], 3, "No such file or directory"),
         (["watch", "1", "--ledger", "/dev/full"], 3, "/dev/full: a device, not a regular file; name a regular file"),
         (["watch", "--ledger", __file__, "--", "touch", "started"], 3, "it exists, and is not a watch ledger"),
     ],
@@ -247,8 +247,15 @@ def test_the_default_ledger_is_no_link(tmp_path: Path) -> None:
     with sleeper() as pid:
         (tmp_path / f"watch-{pid}.jsonl").symlink_to(tmp_path / "planted")
         status, _out, err = run(tmp_path, "watch", str(pid))
-    assert (status, "a link, not a regular file" in err) == (3, True)
-    assert not (tmp_path / "planted").exists()
+        assert (status, "a link, not a regular file" in err) == (3, True)
+        assert not (tmp_path / "planted").exists()
+        # Nor a second name of another file.
+        (tmp_path / f"watch-{pid}.jsonl").unlink()
+        (tmp_path / "mine").touch()
+        (tmp_path / f"watch-{pid}.jsonl").hardlink_to(tmp_path / "mine")
+        status, _out, err = run(tmp_path, "watch", str(pid))
+    assert (status, "it has a second name" in err) == (3, True), err
+    assert (tmp_path / "mine").read_bytes() == b""
 
 
 def test_a_forked_worker_writes_nothing(tmp_path: Path) -> None:

@@ -102,3 +102,25 @@ def test_something_large_that_is_freed_once_does_not_hide_a_leak() -> None:
     # The same fall is flat where it has held, and where it is a habit.
     assert growth([*leaking[:58], *[1056] * 16], tolerance=16.0).state == "flat"
     assert growth([1000 + 48 * (i % 20) for i in range(74)], tolerance=16.0).state == "flat"
+
+
+@pytest.mark.parametrize(
+    ("rises", "expected"),
+    [
+        ([40] * 6, True),
+        ([40, 49, 45, 40, 41, 42], True),
+        ([40] * 5, False),
+        ([40, 40, 40, 51, 40, 40], False),
+        ([40, 40, 40, 0, 40, 40, 40], False),
+        ([2] * 6, False),
+        ([-40] * 6, False),
+    ],
+)
+def test_six_rises_by_about_the_same_amount_beyond_what_is_tolerated_are_growth_if_none_can_follow(
+    rises: list[int], expected: bool
+) -> None:
+    readings = [*accumulate(rises, initial=7)]
+    found = growth(readings, 2.0, stopped=True)
+    assert (found.state == "growing") is expected
+    assert not expected or found.slope == pytest.approx(41, abs=3)
+    assert growth(readings, 2.0).state != "growing"

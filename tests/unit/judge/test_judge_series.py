@@ -537,3 +537,27 @@ def test_a_larger_level_never_turns_ok_into_over_budget(
     assert strict is not None
     assert loose is not None
     assert not (strict.outcome == "ok" and loose.outcome != "ok")
+
+
+@pytest.mark.parametrize(
+    ("held_to", "each", "outcome"),
+    [
+        (budget("fd"), 40, "leak"),
+        (budget("fd", per_iteration=50), 40, "inconclusive"),
+        (budget("heap"), 100 * MIB, "leak"),
+        # The process would not die of it within its run.
+        (budget("heap"), 1000, "inconclusive"),
+        # An allocator may keep what no exact counter shows.
+        (by_default("rss"), 100 * MIB, "inconclusive"),
+    ],
+)
+def test_even_growth_is_certain_after_six_iterations_if_no_room_is_left_for_more(
+    held_to: Budget, each: int, outcome: str
+) -> None:
+    readings = range(7, 7 + 7 * each, each)
+    facts: dict[str, Any] = {"final": True, "headroom": 20 * GIB, "exact_flat": held_to.resource == "rss"}
+    assert judged(readings, held_to, stopped=True, **facts).outcome == outcome
+    assert judged(readings, held_to, **facts).outcome == "inconclusive"
+    assert judged(readings[:-1], held_to, stopped=True, **facts).outcome == "inconclusive"
+    filling = Hint("a bounded cache fills", at_most=20.0 * each)
+    assert judged(readings, held_to, filling, stopped=True, **facts).outcome != "leak"

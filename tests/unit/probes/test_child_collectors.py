@@ -89,3 +89,15 @@ def test_the_file_is_removed_by_the_process_that_has_made_it() -> None:
     # What runs on reports nothing any more, and fails at nothing.
     collect_in_child()
     assert read_released() == (0, 0)
+
+
+def test_without_a_descriptor_that_is_left_children_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    unwatch_children()
+
+    def fail(**_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkstemp", fail)
+        assert not watch_children()
+    assert watch_children()

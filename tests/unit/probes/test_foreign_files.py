@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.probes.foreign_files import Unreadable, open_regular, private, read_tail, read_text
+from pytest_leakcheck.probes.foreign_files import Unreadable, private, read_tail, read_text
 from pytest_leakcheck.runner.processes.supervisor import Board, BoardView
 
 
@@ -42,11 +42,10 @@ def test_a_file_that_is_not_there_has_no_text(tmp_path: Path) -> None:
 
 def test_the_end_of_a_file_is_read_without_moving_its_position(tmp_path: Path) -> None:
     (tmp_path / "said").write_bytes(b"x" * (1 << 20) + b"last")
-    descriptor = open_regular(tmp_path / "said")
-    assert len(found := read_tail(descriptor)) == 1 << 16
-    assert found.endswith("xlast")
-    assert os.lseek(descriptor, 0, os.SEEK_CUR) == 0
-    os.close(descriptor)
+    with (tmp_path / "said").open("rb") as file:
+        assert len(found := read_tail(file.fileno())) == 1 << 16
+        assert found.endswith("xlast")
+        assert os.lseek(file.fileno(), 0, os.SEEK_CUR) == 0
 
 
 def test_a_private_file_is_for_this_user_alone_and_no_link(tmp_path: Path) -> None:

@@ -295,7 +295,7 @@ def test_what_an_interrupted_removal_leaves_is_still_known(tmp_path: Path, monke
         remove(path, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("shutil.rmtree", interrupted)
+        patch.setattr("pytest_leakcheck.probes.own_folder.rmtree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             remove_left_folders(tmp_path)
     assert (left / "lock").exists()

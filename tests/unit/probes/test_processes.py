@@ -25,8 +25,10 @@ from pytest_leakcheck.probes.processes import (
     LinuxTree,
     PortableTree,
     Tree,
+    count_tasks,
     descendants,
     mask_secrets,
+    own_tree,
     process_tree,
 )
 from pytest_leakcheck.runner.readings import Instruments
@@ -202,6 +204,30 @@ def test_this_platform_has_its_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(process_tree(), LinuxTree)
     monkeypatch.setattr(sys, "platform", "darwin")
     assert isinstance(process_tree(), PortableTree)
+
+
+def test_the_tree_has_children_that_were_not_waited_for() -> None:
+    before = {*own_tree()}
+    assert os.getpid() in before
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        assert {*own_tree()} == before | {child.pid}
+        child.kill()
+        _wait_until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        assert {*own_tree()} == before | {child.pid}
+        # It keeps one number of a task.
+        assert count_tasks(child.pid) == 1
+    assert {*own_tree()} == before
+    assert count_tasks(child.pid) == 0
+
+
+def test_threads_of_a_process_are_its_tasks() -> None:
+    before = count_tasks(os.getpid())
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    assert count_tasks(os.getpid()) == before + 1
+    end.set()
+    thread.join()
 
 
 def _asleep(pid: int) -> bool:

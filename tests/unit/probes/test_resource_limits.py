@@ -10,7 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_leakcheck.probes import resource_limits
-from pytest_leakcheck.probes.resource_limits import groups_of, read_limits
+from pytest_leakcheck.probes.resource_limits import (
+    UNLIMITED,
+    free_on,
+    groups_of,
+    memory_left,
+    read_limits,
+    tasks_left,
+)
 
 MIB = 1 << 20
 
@@ -60,3 +67,70 @@ def test_the_tighter_of_machine_and_cgroup_counts(monkeypatch: pytest.MonkeyPatc
     assert read_limits()["rss"] == MIB
     monkeypatch.setattr(resource_limits, "_machine_memory", lambda: MIB // 2)
     assert read_limits()["rss"] == MIB // 2
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A machine with 8 GiB left, as its files show it."""
+    write(tmp_path / "proc", meminfo=f"MemTotal: 9 kB\nMemAvailable:    {8 << 20} kB\nSwapFree: 1 kB\n")
+    write(tmp_path / "proc" / "self", cgroup="")
+    return tmp_path
+
+
+def write(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_memory_is_left_by_the_machine_and_by_cgroups_of_either_version(tree: Path) -> None:
+    places = tree / "proc", tree / "groups"
+    assert memory_left(*places) == 8 << 30
+    write(tree / "proc" / "self", cgroup="0::/job\n")
+    write(tree / "groups" / "job", memory__max=f"{1000 * MIB}", memory__current=f"{700 * MIB}")
+    # Without the file that says what can be reclaimed, nothing is known of the group.
+    assert memory_left(*places) == 8 << 30
+    write(tree / "groups" / "job", memory__stat=f"anon 1\ninactive_file {100 * MIB}\n")
+    assert memory_left(*places) == 400 * MIB
+    write(tree / "proc" / "self", cgroup="4:memory:/old\n")
+    old = {"memory__limit_in_bytes": f"{300 * MIB}", "memory__usage_in_bytes": f"{250 * MIB}"}
+    write(tree / "groups" / "memory" / "old", **old, memory__stat="total_inactive_file 0\n")
+    assert memory_left(*places) == 50 * MIB
+
+
+@pytest.mark.parametrize(("cgroup", "folder"), [("0::/job\n", "job"), ("8:pids:/job\n", "pids/job")])
+def test_processes_are_left_by_the_cgroup(
+    tree: Path, cgroup: str, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    write(tree / "proc" / "self", cgroup=cgroup)
+    write(tree / "groups" / folder, pids__max="max\n", pids__current="6\n")
+    assert tasks_left(tree / "proc", tree / "groups") == UNLIMITED
+    write(tree / "groups" / folder, pids__max="60\n")
+    assert tasks_left(tree / "proc", tree / "groups") == 54
+
+
+def test_processes_are_left_by_the_limit_of_the_user(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for thread in ("7", "8", "9"):
+        (tree / "proc" / "7" / "task" / thread).mkdir(parents=True)
+    tasks = tree / "proc" / "7" / "task"
+    if not (user := os.getuid()):
+        # Root may start more than its limit.
+        user = 1
+        os.chown(tasks, user, user)
+    monkeypatch.setattr(resource_limits, "getrlimit", lambda _: (100, 100))
+    monkeypatch.setattr("os.getuid", lambda: user)
+    assert tasks_left(tree / "proc", tree) == 97
+    monkeypatch.setattr("os.getuid", lambda: user + 1)
+    assert tasks_left(tree / "proc", tree) == 100
+
+
+def test_a_file_system_without_a_number_of_entries_has_room_for_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true = os.statvfs(tmp_path)
+    size, entries = free_on(str(tmp_path))
+    assert 0 < size <= true.f_blocks * true.f_frsize
+    assert entries <= (true.f_files or UNLIMITED)
+    monkeypatch.setattr("os.statvfs", lambda _: SimpleNamespace(f_bavail=2, f_frsize=3, f_files=0, f_favail=0))
+    assert free_on(str(tmp_path)) == (6, UNLIMITED)
