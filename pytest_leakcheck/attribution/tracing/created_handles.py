@@ -39,15 +39,21 @@ class Arrival:
 class Arrivals(Generic[Key]):
     """A tracer's listener that records the call path of each new handle.
 
-    It reads a cheap count at each event, and lists the handles only if that has changed, if another thread may have
-    created one, and at the end. `handed_in`: the lines that handed work to untraced threads, one of which may have created
+    It reads a cheap count at each event. Only if that has changed, or if another thread may have created a handle, it lists
+    the handles, of which it reads the new ones; at the end of an iteration, it reads all of them. `handed_in`: the lines that handed work to untraced threads, one of which may have created
     a handle; that handle has no path.
     """
 
-    def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
+    def __init__(
+        self,
+        count: Callable[[], int],
+        list_now: Callable[[], Mapping[Key, str]],
+        list_more: Callable[[Mapping[Key, str]], Mapping[Key, str]] | None = None,
+    ) -> None:
         """Follow these handles; the functions are as in `handles.Things`."""
         self._count = count
         self._list_now = list_now
+        self._list_more = list_more or (lambda _known: list_now())
         self._known: dict[Key, str] = {}
         self._arrived: dict[Key, Arrival] = {}
         self._last = 0
@@ -94,7 +100,8 @@ class Arrivals(Generic[Key]):
             self._handover.note(thread, name_of_called(called) if event == "c_call" else "")
 
     def _record_new(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
-        now = dict(self._list_now())
+        is_last = event in ("end", "cut")
+        now = dict(self._list_now() if is_last else self._list_more(self._known))
         gone = self._drop_gone(now)
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
         self._known = now
@@ -111,7 +118,7 @@ class Arrivals(Generic[Key]):
                 self._held += fresh
                 self._handover.hold(thread)
                 exact = False
-        if event in ("end", "cut") and len(gone) == len(fresh) and all(type(key) is str for key in fresh):
+        if is_last and len(gone) == len(fresh) and all(type(key) is str for key in fresh):
             # The count did not change, so these files were renamed.
             self._arrived |= {key: replace(one, what=now[key]) for key, one in zip(fresh, gone, strict=True)}
             return

@@ -194,7 +194,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
 
     The slope is the growth per iteration, in handles, or in bytes for handles with a size.
     """
-    arrivals = Arrivals(things.count, things.list_now)
+    arrivals = Arrivals(things.count, things.list_now, things.list_more)
     found, counted = list[Arrival](), 0
     with ExitStack() as stack:
         freed = stack.enter_context(closing(Freed(arrivals, things))) if unclosed else None

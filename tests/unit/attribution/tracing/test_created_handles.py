@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -233,3 +233,24 @@ def test_a_number_that_is_used_again_is_another_thing() -> None:
     assert [arrival.what for arrival in arrivals.survivors().values()] == ["new"]
     names[3] = "newer"
     assert arrivals.survivors() == {}
+
+
+def test_of_many_handles_only_the_new_ones_are_read_until_the_iteration_ends() -> None:
+    names = dict.fromkeys(range(300), "old")
+    read: list[int] = []
+
+    def list_more(known: Mapping[int, str]) -> dict[int, str]:
+        read.extend(names.keys() - known.keys())
+        return dict(names)
+
+    def work() -> None:
+        names[len(names)] = "new"
+        len("")
+        names.pop(7, None)
+        len("")
+
+    arrivals = Arrivals(lambda: len(names), lambda: dict(names), list_more)
+    trace(arrivals, work)
+    assert read == [300]
+    (arrival,) = arrivals.survivors().values()
+    assert arrival.path[-1].function.endswith("work")
