@@ -98,10 +98,13 @@ def live_tasks() -> dict[int, str]:
 
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
-    """Return the numbers (keys in `Identities`) of new handles, including reused ones, with another description."""
+    """Return the numbers (keys in `Identities`) of new handles, including reused ones, with another description.
+
+    Entries of folders are not among them.
+    """
     kind = find_resource(resource).handles
-    then: Mapping[int, str] = getattr(before, kind)
-    now: Mapping[int, str] = getattr(after, kind)
+    then: Mapping[int, str] = getattr(before, kind, {})
+    now: Mapping[int, str] = getattr(after, kind, {})
     return frozenset(number for number, what in now.items() if then.get(number) != what)
 
 

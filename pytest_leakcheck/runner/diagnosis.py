@@ -75,10 +75,11 @@ _TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class CauseSearch:
-    """The search for the cause of a red verdict; `culprit` is None until `end`.
+    """The search for the cause of a red verdict, or of growth that may become one; `culprit` is None until `end`.
 
-    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `recurred` is
-    False for a leak that hardly grew in the iterations of the search, although enough of them ran to show it.
+    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `resource` is the
+    one that grows. `recurred` is False for a leak that hardly grew in the iterations of the search, although enough of them
+    ran to show it.
     """
 
     def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
@@ -95,6 +96,7 @@ class CauseSearch:
         # Objects that may grow as well, but do not explain the verdict.
         self._innocent = run.innocent.owners.identities()
         self._verdict = red
+        self.resource = red.resource
         self._resource = red.traits
         plain_seconds = sampler.settling.seconds_per_iteration()
         reader = sampler.instruments.in_tree if red.resource in TREE else sampler.instruments.counter
@@ -109,6 +111,16 @@ class CauseSearch:
         self._why: dict[str, str] = {}
         self._exits = 0
         self._steps = self._investigate()
+
+    @property
+    def has_found(self) -> bool:
+        """Whether the line is known, or the owner."""
+        return bool(self._made.path or self._found.owner)
+
+    def confirm(self, red: Verdict, start: Identities, deadline: float) -> None:
+        """Take a verdict that came later than the search, and prepare a few untraced iterations, in which growth must go on."""
+        self._verdict, self._start, self._at_red = red, start, handles.take_identities()
+        self._steps = self._repeat(deadline)
 
     def iteration_done(self) -> bool:
         """Evaluate the iteration that has ended, if any, and prepare the next. Returns whether another is wanted."""
@@ -188,12 +200,8 @@ class CauseSearch:
         self._exits = atexit._ncallbacks()
         gc.freeze()
         made = yield from self._find_site()
-        if self._has_ended():
+        if self._has_ended(self._schedule):
             # What has grown instead is a bystander, such as the cache of a library that the search fills.
-            median = format_rate(max(0.0, upper_median(self._schedule.rises)), self._resource.unit).partition("/")[0]
-            reason = f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
-            self._why = dict.fromkeys(("site", "owner"), reason)
-            self.recurred = self._verdict.outcome != "leak"
             return
         self._made = made
         self._why["site"] = made.why
@@ -209,12 +217,25 @@ class CauseSearch:
         else:
             yield from self._find_owner(before, made, earlier)
 
-    def _has_ended(self) -> bool:
-        """Return whether the search did not see the growth, though each of its iterations should have shown it."""
+    def _repeat(self, deadline: float) -> Generator[None, None, None]:
+        schedule = self._schedule.renew(deadline)
+        for _ in schedule.iterations(self._rate):
+            yield
+            schedule.collect()
+        self._has_ended(schedule)
+
+    def _has_ended(self, schedule: rounds.Schedule) -> bool:
+        """Return whether the growth was not seen, though each iteration should have shown it, and note that."""
         # malloc's own cache hides smaller growth.
         least = max(self._resource.resolution, rounds.MAX_CACHED_BYTES if self._resource.in_python_bytes else 0)
         slope, shows = self._verdict.slope, self._verdict.outcome != "unclosed" and self._verdict.slope >= least
-        return shows and not self._schedule.has_grown(slope, self._share)
+        if not shows or schedule.has_grown(slope, self._share):
+            return False
+        median = format_rate(max(0.0, upper_median(schedule.rises)), self._resource.unit).partition("/")[0]
+        reason = f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
+        self._why = dict.fromkeys(("site", "owner"), reason)
+        self.recurred = self._verdict.outcome != "leak"
+        return True
 
     def _find_site(self) -> Generator[None, None, rounds.Made]:
         slope, read = self._verdict.slope, self._sampler.instruments.counter(self._verdict.resource)
@@ -344,7 +365,9 @@ class CauseSearch:
         if made_of == "anything":
             return Sought(iterations, slope, in_python=True)
         if made_of == "handles":
-            return Sought(iterations, slope, identities=made.identities)
+            # Where the trace was cut short, what is new since the verdict is known all the same.
+            new = handles.new_handles(self._at_red, handles.take_identities(), self._verdict.resource)
+            return Sought(iterations, slope, identities=made.identities or new)
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
             return Sought(iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind)

@@ -61,6 +61,8 @@ class ResourceJudge:
         self._carried: dict[str, int] = {}
         # The handles whose growth may end by itself. The memory that grows may be theirs.
         self._waiting: set[str] = set()
+        # The first growth since `begin_look` that may end by itself, and is judged later.
+        self.early: Verdict | None = None
 
     def decide(self, budget: Budget, *, final: bool) -> Decision:
         """Return the final verdict, or None if more iterations are needed; `final`: no iteration will follow."""
@@ -76,6 +78,7 @@ class ResourceJudge:
         if not final and self._may_end_by_itself(budget, suspicion, context):
             if suspicion.traits.is_pooled:
                 self._waiting.add(name)
+            self.early = self.early or suspicion
             return None
         undecided = suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0
         if suspicion.outcome not in ("leak", "over_budget") and not undecided:
@@ -159,7 +162,7 @@ class ResourceJudge:
         if resource.scarce and not is_pool:
             # A level that the user allows has been passed, or memory is about to be judged that these handles own.
             return False
-        return self._run.time.seconds < min(effort.min_time, effort.max_time)
+        return self._run.time.measured_seconds < min(effort.min_time, effort.max_time)
 
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
         """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
@@ -170,7 +173,7 @@ class ResourceJudge:
             if rest is None or rest.outcome == "ok":
                 return hint
         effort, seconds_each = run.plan.effort, sampler.settling.seconds_per_iteration()
-        cheap = (effort.min_time - run.time.seconds) / max(1e-9, seconds_each)
+        cheap = (effort.min_time - run.time.measured_seconds) / max(1e-9, seconds_each)
         most = max(effort.usual, min(effort.most, sampler.samples.n + int(cheap)))
         for look in run.innocent.looks():
             found = look(sampler, suspicion, most)
@@ -178,7 +181,7 @@ class ResourceJudge:
                 continue
             if found.ended and not (found.text and run.time.out_of_time):
                 if found.text:
-                    self._carry_levels()
+                    self.carry_levels()
                 return StartAgain()
             if isfinite(found.rate):
                 part = Hint(rate=hint.rate + found.rate)
@@ -192,7 +195,7 @@ class ResourceJudge:
             return replace(found, rate=inf)
         return hint
 
-    def _carry_levels(self) -> None:
+    def carry_levels(self) -> None:
         """Note the levels reached: the growth until a cache was full still counts when a level is judged."""
         samples = self._sampler.samples
         for name in (one.resource for one in self._run.plan.budgets if samples.has(one.resource)):
