@@ -37,7 +37,7 @@ from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, l
 from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
-from pytest_leakcheck.attribution.heap.reference_paths import is_ours
+from pytest_leakcheck.attribution.heap.reference_paths import count_exit_callbacks, is_ours
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing import tracing_rounds as rounds
@@ -197,7 +197,7 @@ class CauseSearch:
             before = Census(values=self._resource.in_python_bytes)
             # On a busy machine the count alone may take longer than the time that is left.
             self._schedule.postpone(clock.monotonic() - began)
-        self._exits = atexit._ncallbacks()
+        self._exits = count_exit_callbacks()
         gc.freeze()
         made = yield from self._find_site()
         if self._has_ended(self._schedule):
@@ -306,7 +306,7 @@ class CauseSearch:
             sought = self._describe_sought(made)
             ours = {id(came), *_own_identities(), *self._innocent}
             growing = before.grown(later, ours)
-            sought = replace(sought, more=before.more, exits=atexit._ncallbacks() - self._exits)
+            sought = replace(sought, more=before.more, exits=count_exit_callbacks() - self._exits)
             holders = search(
                 sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)
             )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -152,3 +154,56 @@ def test_a_number_of_iterations_is_not_interrupted_by_a_search(monkeypatch: pyte
     with descriptors() as kept:
         _result, found = searched_at(monkeypatch, lambda: kept.append(open_null()), iterations=40)
     assert found == [40]
+
+
+class Kept:
+    chain: Any = None
+
+
+def drop(_kept: list[object]) -> None: ...
+
+
+def register_for_forks() -> None:
+    def at_exit() -> None: ...
+
+    atexit.register(at_exit)
+    atexit.unregister(at_exit)
+    os.register_at_fork(after_in_child=lambda: None)
+
+
+def register_for_exit() -> None:
+    atexit.register(drop, [])
+
+
+def register_finalizer() -> None:
+    weakref.finalize(Kept, [].clear).atexit = False
+
+
+def wrap_the_last_one() -> None:
+    before = Kept.chain
+    Kept.chain = lambda: before
+
+
+def pair_with_the_last_one() -> None:
+    Kept.chain = (Kept.chain, [])
+
+
+@pytest.mark.parametrize(
+    ("work", "owner"),
+    [
+        (register_for_forks, "os.register_at_fork"),
+        (register_for_exit, "atexit"),
+        (register_finalizer, "finalize._registry"),
+        (wrap_the_last_one, "Kept.chain"),
+        (pair_with_the_last_one, "Kept.chain"),
+    ],
+)
+def test_what_the_interpreter_or_a_chain_keeps_has_an_owner(
+    work: Callable[[], object], owner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Kept, "chain", None)
+    culprit = repeat(work, Budget("object"), iterations=20).culprit
+    atexit.unregister(drop)
+    assert culprit
+    assert culprit.owner
+    assert culprit.owner.name == owner
