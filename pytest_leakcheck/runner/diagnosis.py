@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterator,
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import inf
 from pathlib import Path
 from traceback import walk_tb
@@ -29,12 +30,14 @@ from pytest_leakcheck.attribution.call_paths import (
     is_harness,
     is_own,
     plugin_files,
+    read_path,
     text_of,
 )
 from pytest_leakcheck.attribution.handles import Identities, Things, pieces_of, things_of
+from pytest_leakcheck.attribution.heap.append_only import are_append_only
 from pytest_leakcheck.attribution.heap.cache_entries import find_eviction
 from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
-from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
+from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Census, Growing, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 from pytest_leakcheck.attribution.heap.reference_paths import count_exit_callbacks, is_ours
@@ -67,6 +70,8 @@ _MIN_FREQUENT_RATIO: Final = 0.5
 _MIN_BYTES_SHARE: Final = 0.1
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
+# Functions whose descriptors no object closes.
+_MAKES_NUMBERS: Final = frozenset({"dup()", "eventfd()", "memfd_create()", "open()", "pipe()", "pipe2()"})
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
 _REASON_ENDED: Final = "it depends on time, or has ended"
@@ -90,6 +95,7 @@ class CauseSearch:
             # The collector has closed these descriptors already. Only the next iteration shows what they point to.
             sampler.instruments.watch.name_released(True)
         self._start, self._at_red = start, handles.take_identities()
+        self._is_early = run.red is None
         folder = sampler.instruments.folders.get(red.resource)
         self._entries = handles.group(folder.kinds()) if folder is not None else ()
         self._sampler = sampler
@@ -108,6 +114,8 @@ class CauseSearch:
         self._kinds: tuple[Held, ...] = ()
         self.recurred = True
         self._pool = ""
+        # Whether it is known already that the growth does not end by itself.
+        self.is_unbounded = False
         self._why: dict[str, str] = {}
         self._exits = 0
         self._steps = self._investigate()
@@ -158,6 +166,11 @@ class CauseSearch:
         unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
         found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
         self.culprit = replace(found, hint=self._pool or hint_for(found, held))
+
+    def collect_own(self) -> None:
+        """Collect the garbage that the search leaves, which would count as the test's."""
+        gc.unfreeze()
+        self._collect()
 
     def held(self) -> Mapping[str, tuple[Held, ...]]:
         """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
@@ -311,6 +324,7 @@ class CauseSearch:
                 sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)
             )
             self._pool = self._describe_pool(holders)
+            self.is_unbounded = self._is_lost(made, holders, growing)
             if self._resource.in_python:
                 self._kinds = self._retained_kinds(came, holders, growing, before.more)
             elif self._resource.exhausts == "device":
@@ -328,14 +342,28 @@ class CauseSearch:
             return
         others = holders.owners[1:] if holders.joint else ()
         self._found = replace(self._found, owner=holders.owners[0], others=others)
-        if rounds.MOST_TRACED - self._schedule.used < _KEEPER_ITERATIONS:
-            return
+        if rounds.MOST_TRACED - self._schedule.used >= _KEEPER_ITERATIONS:
+            yield from self._find_keepers(holders)
+        if self._is_early and holders.objects:
+            # What has followed the owner refers to it.
+            self.collect_own()
+            paths = [where.path for one in (self._made, self._kept) if (where := read_path(one.path))]
+            self.is_unbounded = are_append_only(holders.objects, tuple(chain.from_iterable(paths)))
+            gc.freeze()
+
+    def _find_keepers(self, holders: Holders) -> Generator[None, None, None]:
         if not holders.objects and holders.owners[0].name == "atexit":
             yield from self._find_keeper(atexit._ncallbacks, creates=True)
         # A root itself may hold the objects, such as a running frame. It has no entries that could be followed.
         for container in holders.objects[:1]:
             if container_kind(container) is not None:
                 yield from self._find_keeper(partial(length, container), creates=type(container) is Context)
+
+    def _is_lost(self, made: rounds.Made, holders: Holders, growing: Sequence[Growing]) -> bool:
+        """Return whether nothing holds a descriptor that is a mere number."""
+        if holders.owners or not made.path or made.path[-1].call not in _MAKES_NUMBERS:
+            return False
+        return all(is_ours(one.holder) or one.gained < LEAST * self._schedule.used for one in growing)
 
     def _describe_pool(self, holders: Holders) -> str:
         if not (self._resource.is_pooled and holders.objects and (by := find_eviction(holders.objects[0]))):

@@ -255,8 +255,10 @@ class Measuring:
         # The leak that was withdrawn because it did not recur.
         self._ended: Verdict | None = None
         self._search: CauseSearch | None = None
-        # The searches that came before a verdict, by resource.
-        self._early: dict[str, CauseSearch] = {}
+        # The searches that came before a verdict, by resource; None where an innocent cause was found instead.
+        self._early: dict[str, CauseSearch | None] = {}
+        # The verdict on the growth whose cause is searched for early, if that turns out to be neither a pool nor a cache.
+        self._if_unbounded: Verdict | None = None
 
     def start(self) -> bool:
         """Read the start level, discard earlier readings, and return whether an iteration is wanted."""
@@ -470,19 +472,43 @@ class Measuring:
         return self.diagnoses and is_free and growth.resource not in self._early
 
     def _search_early(self, growth: Verdict) -> bool:
-        self._searching_since = clock.monotonic()
-        return self._begin_search(growth, self._run.time.deadline)
+        run, name = self._run, growth.resource
+        self._searching_since, self._if_unbounded = clock.monotonic(), None
+        if not growth.traits.ends_by_itself:
+            # To wait whether those end takes as long as to wait whether they are a pool.
+            (budget,) = (one for one in run.plan.budgets if one.resource == name)
+            decision = self._judge.decide(budget, final=False, unbounded=True)
+            if isinstance(decision, StartAgain):
+                run.verdicts.clear()
+                self._judge.carry_levels()
+                return self.start()
+            if decision is None or decision.outcome != "leak":
+                self._early[name] = None
+                self._set_aside()
+                self._sampler.subtract_own_work()
+                return True
+            self._if_unbounded = decision
+        return self._begin_search(growth, run.time.deadline)
+
+    def _set_aside(self) -> None:
+        self._run.time.set_aside(clock.monotonic() - self._searching_since)
+        self._run.time.resume()
 
     def _measure_on(self, search: CauseSearch) -> bool:
-        """Begin the series again after an early search, and wait whether the growth goes on."""
+        """After an early search, end with the verdict, or begin the series again and wait whether the growth goes on."""
         run = self._run
+        if search.is_unbounded and self._if_unbounded is not None:
+            run.verdicts[search.resource] = self._if_unbounded
+            search.end()
+            return False
         self._search, self._early[search.resource] = None, search
-        run.time.set_aside(clock.monotonic() - self._searching_since)
-        run.time.resume()
+        self._set_aside()
         if run.time.out_of_time:
             self._judge_all(final=True)
             return self._diagnose()
         run.verdicts.clear()
+        with run.innocent.noting_caches():
+            search.collect_own()
         self._sampler.refreeze()
         self._judge.carry_levels()
         return self.start()

@@ -7,15 +7,18 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from pytest_leakcheck.attribution.heap.append_only import are_append_only
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought
 from pytest_leakcheck.attribution.tracing import tracer
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner import diagnosis
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.repetition import Measuring
@@ -207,3 +210,29 @@ def test_what_the_interpreter_or_a_chain_keeps_has_an_owner(
     assert culprit
     assert culprit.owner
     assert culprit.owner.name == owner
+
+
+ONLY_APPENDED: list[int] = []
+
+
+def keep_for_good() -> None:
+    ONLY_APPENDED.append(open_null())
+
+
+def lose() -> None:
+    open_null()
+
+
+def test_what_is_only_added_to_or_lost_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The frames of the test itself are no harness here, and have conditions.
+    monkeypatch.setattr(diagnosis, "are_append_only", lambda owners, path: are_append_only(owners, path[-1:]))
+    before = open_targets().keys()
+    for work, owner in ((keep_for_good, "APPENDED"), (lose, "")):
+        result, found = searched_at(monkeypatch, work)
+        (verdict,) = result.verdicts
+        assert (verdict.outcome, verdict.iterations, found) == ("leak", 17, [17])
+        assert result.culprit
+        assert (result.culprit.owner.name.rpartition("_")[2] if result.culprit.owner else "") == owner
+    for descriptor in open_targets().keys() - before:
+        with suppress(OSError):
+            os.close(descriptor)
