@@ -254,6 +254,7 @@ class Measuring:
         self._caches = caches
         # The leak that was withdrawn because it did not recur.
         self._ended: Verdict | None = None
+        self._recurred = False
         self._search: CauseSearch | None = None
         # The searches that came before a verdict, by resource; None where an innocent cause was found instead.
         self._early: dict[str, CauseSearch | None] = {}
@@ -434,7 +435,7 @@ class Measuring:
                 # shown) are based on all of them.
                 continue
             if self._ended is not None and self._ended.resource == name:
-                decision = conclude_finding.judged_again(decision, self._ended)
+                decision = conclude_finding.judged_again(decision, self._ended, recurred=self._recurred)
             run.verdicts[name] = decision
             if decision.outcome in RED:
                 return False
@@ -518,10 +519,18 @@ class Measuring:
             return True
         if self._run.red is None:
             return self._measure_on(search)
-        if not search.recurred and self._may_withdraw():
+        if self._may_withdraw() and (not search.recurred or self._is_doubtful(search)):
+            self._recurred = search.recurred
             return self._withdraw()
         search.end()
         return False
+
+    def _is_doubtful(self, search: CauseSearch) -> bool:
+        """Return whether memory has grown for which neither line nor owner is known, and there is time to judge it again."""
+        # The caches of a library settle late, and what fills them is seen nowhere.
+        run = self._run
+        has_time = run.time.seconds < run.plan.effort.max_time / 2 and not run.plan.effort.iterations
+        return has_time and not search.has_found and find_resource(search.resource).exhausts == "memory"
 
     def _may_withdraw(self) -> bool:
         return self._ended is None and not self._run.ceiling.in_force

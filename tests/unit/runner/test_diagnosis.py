@@ -236,3 +236,21 @@ def test_what_is_only_added_to_or_lost_is_no_pool(monkeypatch: pytest.MonkeyPatc
     for descriptor in open_targets().keys() - before:
         with suppress(OSError):
             os.close(descriptor)
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_memory_of_unknown_cause_is_judged_once_more(settles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis.CauseSearch, "has_found", property(lambda _self: False))
+    kept: list[object] = []
+    withdraw = Measuring._withdraw
+    withdrawn: list[int] = []
+
+    def note(self: Measuring) -> bool:
+        withdrawn.append(0)
+        return withdraw(self)
+
+    monkeypatch.setattr(Measuring, "_withdraw", note)
+    result = repeat(lambda: None if settles and withdrawn else kept.append([]), Budget("object"))
+    (verdict,) = result.verdicts
+    assert len(withdrawn) == 1
+    assert verdict.outcome == ("ok" if settles else "leak")
