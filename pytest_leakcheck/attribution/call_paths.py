@@ -7,6 +7,7 @@ other package; the line to change may still be in it.
 from __future__ import annotations
 
 import ast
+import gc
 import linecache
 import os
 import re
@@ -21,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from itertools import islice, pairwise
 from pathlib import Path, PurePath
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.model.culprit import PACKAGE_FOLDERS, Site, TestPhase, Where, digest_of, is_installed
@@ -184,6 +185,24 @@ def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
         call = f"{code.co_qualname}()"
         frame = frame.f_back
     return tuple(reversed(found))
+
+
+def iter_outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and its callers."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def innermost_suspended() -> Iterator[Site]:
+    """Yield where each coroutine of the program waits, except those that wait for another one of the program."""
+    for one in gc.get_objects():
+        if type(one) is CoroutineType and one.cr_suspended and is_own(one.cr_code.co_filename):
+            awaited = one.cr_await
+            while type(awaited) is CoroutineType and not is_own(awaited.cr_code.co_filename):
+                awaited = awaited.cr_await
+            if type(awaited) is not CoroutineType and one.cr_frame is not None:
+                yield path_to(one.cr_frame)[-1]
 
 
 def line_at(code: CodeType, lasti: int) -> int:

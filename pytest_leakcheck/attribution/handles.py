@@ -18,7 +18,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.inspection import is_c, is_shared, module_of, walk
@@ -63,9 +65,12 @@ def take_identities() -> Identities:
     return Identities(open_targets(), running_threads(), children, of_children, live_tasks(), mappings)
 
 
-def open_files(process: str = "self") -> dict[int, str]:
-    """List the open descriptors of a process, each with the identity of its file, also if that is moved or removed."""
-    found = open_targets(process)
+def open_files(process: str = "self", known: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:
+    """List the open descriptors of a process, each with the identity of its file, also if that is moved or removed.
+
+    Those that are `known` are not read again.
+    """
+    found = open_targets(process, known)
     # The target of a socket or pipe contains the inode number.
     for fd in [fd for fd, target in found.items() if target.startswith("/")]:
         with contextlib.suppress(OSError):
@@ -93,10 +98,13 @@ def live_tasks() -> dict[int, str]:
 
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
-    """Return the numbers (keys in `Identities`) of new handles, including reused ones, with another description."""
+    """Return the numbers (keys in `Identities`) of new handles, including reused ones, with another description.
+
+    Entries of folders are not among them.
+    """
     kind = find_resource(resource).handles
-    then: Mapping[int, str] = getattr(before, kind)
-    now: Mapping[int, str] = getattr(after, kind)
+    then: Mapping[int, str] = getattr(before, kind, {})
+    now: Mapping[int, str] = getattr(after, kind, {})
     return frozenset(number for number, what in now.items() if then.get(number) != what)
 
 
@@ -279,13 +287,15 @@ class Things:
     sized: bool = False
     # Whether `traced_children` can trace these handles in child processes too.
     in_children: bool = False
+    # As `list_now`, but it reads no handle again that the given listing has; None if that would save nothing.
+    list_more: Callable[[Mapping[Any, str]], Mapping[Any, str]] | None = None
 
 
 def things_of(resource: str, count: Callable[[], int], folder: Folder | None = None) -> Things | None:
     """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""
     kind = find_resource(resource).handles
     if kind == "fds":
-        return Things(count, open_files, in_children=True)
+        return Things(count, open_files, in_children=True, list_more=partial(open_files, "self"))
     if kind == "threads":
         return Things(count, lambda: dict.fromkeys(running_threads(), ""))
     if kind == "children":

@@ -138,11 +138,13 @@ def did_not_recur(verdict: Verdict) -> Verdict:
     return replace(verdict, outcome="inconclusive", reason=reason, advice=advice)
 
 
-def judged_again(verdict: Verdict, withdrawn: Verdict) -> Verdict:
-    """Add the leak that was withdrawn, because it did not recur, to the verdict on the series that followed."""
+def judged_again(verdict: Verdict, withdrawn: Verdict, *, recurred: bool = False) -> Verdict:
+    """Add the leak that was withdrawn to the verdict on the series that followed; `recurred`: only its cause is unknown."""
     if verdict.outcome == "ok":
         return verdict.adding(f"grew at first, and stopped after {withdrawn.iterations} iterations")
-    return did_not_recur(withdrawn) if verdict.outcome == "inconclusive" else verdict
+    if verdict.outcome == "inconclusive":
+        return withdrawn if recurred else did_not_recur(withdrawn)
+    return verdict
 
 
 def measurement_failed(budget: Budget, reason: str) -> Verdict:

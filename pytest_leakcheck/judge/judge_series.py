@@ -83,6 +83,7 @@ class Context:
         in_child: For resident memory: most of the growth is that of a child process, in which nothing else is counted.
         elsewhere: Other processes hold a part of the resource. They collect garbage only now and then, and some may not
             report it.
+        unbounded: What holds the resource is only ever added to, so that the growth is no cache that fills.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
         stopped: No room is left for another iteration, however much time the test has.
     """
@@ -93,6 +94,7 @@ class Context:
     exact_flat: bool = False
     in_child: bool = False
     elsewhere: bool = False
+    unbounded: bool = False
     seconds: float = 0.0
     stopped: bool = False
     effort: Effort = field(default_factory=Effort)
@@ -266,7 +268,7 @@ def _check_growth(case: _Case) -> Verdict | None:
     """Question 1: proven growth that has lasted long enough, without an explanation."""
     if case.grown.state != "growing" or case.hint.text or case.is_within_level or _is_kept_by_allocator(case):
         return None
-    held = case.n >= case.horizon
+    held = case.n >= case.horizon or case.context.unbounded
     if case.budget.over is not None and case.budget.level is not None:
         return _judge_extrapolation(case, case.budget.over, case.budget.level) if held or case.context.final else None
     if not held and not case.context.is_fatal(case.grown.slope):

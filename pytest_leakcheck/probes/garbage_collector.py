@@ -12,7 +12,8 @@ import gc
 import os
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from pytest_leakcheck.model import LeakcheckError
@@ -196,12 +197,18 @@ def has_frozen() -> bool:
     return gc.get_freeze_count() > _FROZEN_BY_PYTHON
 
 
-def open_targets(process: str = "self") -> dict[int, str]:
-    """Return what each descriptor of a process points to, without " (deleted)"; empty if it may not be inspected."""
+def open_targets(process: str = "self", known: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:
+    """Return what each descriptor of a process points to, without " (deleted)"; empty if it may not be inspected.
+
+    Those that are `known` are not read again.
+    """
     targets: dict[int, str] = {}
     # Listing the folder needs a descriptor, and the test may have left none.
     with contextlib.suppress(OSError), room_for_descriptors():
         for name in os.listdir(f"/proc/{process}/fd"):
+            number = int(name)
             with contextlib.suppress(OSError):
-                targets[int(name)] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(_DELETED_SUFFIX)
+                targets[number] = known.get(number) or os.readlink(f"/proc/{process}/fd/{name}").removesuffix(
+                    _DELETED_SUFFIX
+                )
     return targets

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterator,
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import inf
 from pathlib import Path
 from traceback import walk_tb
@@ -29,15 +30,17 @@ from pytest_leakcheck.attribution.call_paths import (
     is_harness,
     is_own,
     plugin_files,
+    read_path,
     text_of,
 )
 from pytest_leakcheck.attribution.handles import Identities, Things, pieces_of, things_of
+from pytest_leakcheck.attribution.heap.append_only import are_append_only
 from pytest_leakcheck.attribution.heap.cache_entries import find_eviction
 from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
-from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, newcomers
+from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Census, Growing, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
-from pytest_leakcheck.attribution.heap.reference_paths import is_ours
+from pytest_leakcheck.attribution.heap.reference_paths import count_exit_callbacks, is_ours
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.inspection import container_kind, length
 from pytest_leakcheck.attribution.tracing import tracing_rounds as rounds
@@ -67,6 +70,8 @@ _MIN_FREQUENT_RATIO: Final = 0.5
 _MIN_BYTES_SHARE: Final = 0.1
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
+# Functions whose descriptors no object closes.
+_MAKES_NUMBERS: Final = frozenset({"dup()", "eventfd()", "memfd_create()", "open()", "pipe()", "pipe2()"})
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
 _REASON_ENDED: Final = "it depends on time, or has ended"
@@ -75,10 +80,11 @@ _TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class CauseSearch:
-    """The search for the cause of a red verdict; `culprit` is None until `end`.
+    """The search for the cause of a red verdict, or of growth that may become one; `culprit` is None until `end`.
 
-    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `recurred` is
-    False for a leak that hardly grew in the iterations of the search, although enough of them ran to show it.
+    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `resource` is the
+    one that grows. `recurred` is False for a leak that hardly grew in the iterations of the search, although enough of them
+    ran to show it.
     """
 
     def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
@@ -89,12 +95,14 @@ class CauseSearch:
             # The collector has closed these descriptors already. Only the next iteration shows what they point to.
             sampler.instruments.watch.name_released(True)
         self._start, self._at_red = start, handles.take_identities()
+        self._is_early = run.red is None
         folder = sampler.instruments.folders.get(red.resource)
         self._entries = handles.group(folder.kinds()) if folder is not None else ()
         self._sampler = sampler
         # Objects that may grow as well, but do not explain the verdict.
         self._innocent = run.innocent.owners.identities()
         self._verdict = red
+        self.resource = red.resource
         self._resource = red.traits
         plain_seconds = sampler.settling.seconds_per_iteration()
         reader = sampler.instruments.in_tree if red.resource in TREE else sampler.instruments.counter
@@ -106,9 +114,21 @@ class CauseSearch:
         self._kinds: tuple[Held, ...] = ()
         self.recurred = True
         self._pool = ""
+        # Whether it is known already that the growth does not end by itself.
+        self.is_unbounded = False
         self._why: dict[str, str] = {}
         self._exits = 0
         self._steps = self._investigate()
+
+    @property
+    def has_found(self) -> bool:
+        """Whether the line is known, or the owner."""
+        return bool(self._made.path or self._found.owner)
+
+    def confirm(self, red: Verdict, start: Identities, deadline: float) -> None:
+        """Take a verdict that came later than the search, and prepare a few untraced iterations, in which growth must go on."""
+        self._verdict, self._start, self._at_red = red, start, handles.take_identities()
+        self._steps = self._repeat(deadline)
 
     def iteration_done(self) -> bool:
         """Evaluate the iteration that has ended, if any, and prepare the next. Returns whether another is wanted."""
@@ -146,6 +166,11 @@ class CauseSearch:
         unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
         found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
         self.culprit = replace(found, hint=self._pool or hint_for(found, held))
+
+    def collect_own(self) -> None:
+        """Collect the garbage that the search leaves, which would count as the test's."""
+        gc.unfreeze()
+        self._collect()
 
     def held(self) -> Mapping[str, tuple[Held, ...]]:
         """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
@@ -185,15 +210,11 @@ class CauseSearch:
             before = Census(values=self._resource.in_python_bytes)
             # On a busy machine the count alone may take longer than the time that is left.
             self._schedule.postpone(clock.monotonic() - began)
-        self._exits = atexit._ncallbacks()
+        self._exits = count_exit_callbacks()
         gc.freeze()
         made = yield from self._find_site()
-        if self._has_ended():
+        if self._has_ended(self._schedule):
             # What has grown instead is a bystander, such as the cache of a library that the search fills.
-            median = format_rate(max(0.0, upper_median(self._schedule.rises)), self._resource.unit).partition("/")[0]
-            reason = f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
-            self._why = dict.fromkeys(("site", "owner"), reason)
-            self.recurred = self._verdict.outcome != "leak"
             return
         self._made = made
         self._why["site"] = made.why
@@ -209,12 +230,25 @@ class CauseSearch:
         else:
             yield from self._find_owner(before, made, earlier)
 
-    def _has_ended(self) -> bool:
-        """Return whether the search did not see the growth, though each of its iterations should have shown it."""
+    def _repeat(self, deadline: float) -> Generator[None, None, None]:
+        schedule = self._schedule.renew(deadline)
+        for _ in schedule.iterations(self._rate):
+            yield
+            schedule.collect()
+        self._has_ended(schedule)
+
+    def _has_ended(self, schedule: rounds.Schedule) -> bool:
+        """Return whether the growth was not seen, though each iteration should have shown it, and note that."""
         # malloc's own cache hides smaller growth.
         least = max(self._resource.resolution, rounds.MAX_CACHED_BYTES if self._resource.in_python_bytes else 0)
         slope, shows = self._verdict.slope, self._verdict.outcome != "unclosed" and self._verdict.slope >= least
-        return shows and not self._schedule.has_grown(slope, self._share)
+        if not shows or schedule.has_grown(slope, self._share):
+            return False
+        median = format_rate(max(0.0, upper_median(schedule.rises)), self._resource.unit).partition("/")[0]
+        reason = f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
+        self._why = dict.fromkeys(("site", "owner"), reason)
+        self.recurred = self._verdict.outcome != "leak"
+        return True
 
     def _find_site(self) -> Generator[None, None, rounds.Made]:
         slope, read = self._verdict.slope, self._sampler.instruments.counter(self._verdict.resource)
@@ -285,11 +319,12 @@ class CauseSearch:
             sought = self._describe_sought(made)
             ours = {id(came), *_own_identities(), *self._innocent}
             growing = before.grown(later, ours)
-            sought = replace(sought, more=before.more, exits=atexit._ncallbacks() - self._exits)
+            sought = replace(sought, more=before.more, exits=count_exit_callbacks() - self._exits)
             holders = search(
                 sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)
             )
             self._pool = self._describe_pool(holders)
+            self.is_unbounded = self._is_lost(made, holders, growing)
             if self._resource.in_python:
                 self._kinds = self._retained_kinds(came, holders, growing, before.more)
             elif self._resource.exhausts == "device":
@@ -307,14 +342,28 @@ class CauseSearch:
             return
         others = holders.owners[1:] if holders.joint else ()
         self._found = replace(self._found, owner=holders.owners[0], others=others)
-        if rounds.MOST_TRACED - self._schedule.used < _KEEPER_ITERATIONS:
-            return
+        if rounds.MOST_TRACED - self._schedule.used >= _KEEPER_ITERATIONS:
+            yield from self._find_keepers(holders)
+        if self._is_early and holders.objects:
+            # What has followed the owner refers to it.
+            self.collect_own()
+            paths = [where.path for one in (self._made, self._kept) if (where := read_path(one.path))]
+            self.is_unbounded = are_append_only(holders.objects, tuple(chain.from_iterable(paths)))
+            gc.freeze()
+
+    def _find_keepers(self, holders: Holders) -> Generator[None, None, None]:
         if not holders.objects and holders.owners[0].name == "atexit":
             yield from self._find_keeper(atexit._ncallbacks, creates=True)
         # A root itself may hold the objects, such as a running frame. It has no entries that could be followed.
         for container in holders.objects[:1]:
             if container_kind(container) is not None:
                 yield from self._find_keeper(partial(length, container), creates=type(container) is Context)
+
+    def _is_lost(self, made: rounds.Made, holders: Holders, growing: Sequence[Growing]) -> bool:
+        """Return whether nothing holds a descriptor that is a mere number."""
+        if holders.owners or not made.path or made.path[-1].call not in _MAKES_NUMBERS:
+            return False
+        return all(is_ours(one.holder) or one.gained < LEAST * self._schedule.used for one in growing)
 
     def _describe_pool(self, holders: Holders) -> str:
         if not (self._resource.is_pooled and holders.objects and (by := find_eviction(holders.objects[0]))):
@@ -344,7 +393,9 @@ class CauseSearch:
         if made_of == "anything":
             return Sought(iterations, slope, in_python=True)
         if made_of == "handles":
-            return Sought(iterations, slope, identities=made.identities)
+            # Where the trace was cut short, what is new since the verdict is known all the same.
+            new = handles.new_handles(self._at_red, handles.take_identities(), self._verdict.resource)
+            return Sought(iterations, slope, identities=made.identities or new)
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
             return Sought(iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from math import inf
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
@@ -80,6 +81,13 @@ class InnocentGrowth:
         self._identities = identities
         self._threads = thread_ids()
         self.owners.restart()
+
+    @contextmanager
+    def noting_caches(self) -> Iterator[None]:
+        """Take note of caches that came while a cause was searched for; the body unfreezes all objects."""
+        new = new_views()
+        yield
+        self.owners.find_earlier(new)
 
     def looks(self) -> Iterator[Look]:
         """Yield the looks for a cause, cheapest first; each takes the suspicion and the most iterations of the test."""

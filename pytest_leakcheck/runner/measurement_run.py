@@ -43,6 +43,7 @@ class TimeLimit:
         # last iteration and the duration of the shortest one, and the number of iterations.
         self._times = array("d", (self._began, inf))
         self._iterations = array("q", (0,))
+        self._aside = 0.0
 
     def iteration_done(self) -> None:
         now = clock.monotonic()
@@ -62,10 +63,19 @@ class TimeLimit:
     def shortest(self) -> float:
         return self._times[1]
 
+    def set_aside(self, seconds: float) -> None:
+        """Do not count these seconds among those in which growth may end by itself."""
+        self._aside += seconds
+
     @property
     def seconds(self) -> float:
         """Seconds since the repetition began."""
         return clock.monotonic() - self._began
+
+    @property
+    def measured_seconds(self) -> float:
+        """As `seconds`, without what was set aside."""
+        return self.seconds - self._aside
 
     @property
     def seconds_each(self) -> float:

@@ -254,7 +254,12 @@ class Measuring:
         self._caches = caches
         # The leak that was withdrawn because it did not recur.
         self._ended: Verdict | None = None
+        self._recurred = False
         self._search: CauseSearch | None = None
+        # The searches that came before a verdict, by resource; None where an innocent cause was found instead.
+        self._early: dict[str, CauseSearch | None] = {}
+        # The verdict on the growth whose cause is searched for early, if that turns out to be neither a pool nor a cache.
+        self._if_unbounded: Verdict | None = None
 
     def start(self) -> bool:
         """Read the start level, discard earlier readings, and return whether an iteration is wanted."""
@@ -305,16 +310,20 @@ class Measuring:
                 return self._screen(self._caches)
             self._prepare_looks()
         if self._judge_all(final=out_of_time or self._is_enough()):
+            if (early := self._judge.early) is not None and self._may_search_early(early):
+                return self._search_early(early)
             sampler.subtract_own_work()
             return True
         return self._diagnose()
 
     def stop(self, why: str) -> None:
         """Judge with what was read so far, without a search; end one that has begun, for this reason."""
-        if self._search is not None:
+        run = self._run
+        if self._search is not None and run.red is not None:
             self._search.end(why)
+        elif self._search is not None:
+            self._judge_all(final=True)
         elif self._sampler.samples.n > 0:
-            run = self._run
             self._sampler.read(True)
             run.time.iteration_done()
             if self._caches is not None:
@@ -324,15 +333,15 @@ class Measuring:
     @property
     def culprit(self) -> Culprit | None:
         """The cause of a red verdict, once the search for it has ended."""
-        return self._search.culprit if self._search is not None else None
+        return self._search.culprit if self._search is not None and self._run.red is not None else None
 
     def held(self) -> Mapping[str, tuple[Held, ...]]:
         """List what is new and still exists, by resource; empty without a red verdict."""
         red = self._run.red
-        if self._search is not None:
-            return self._search.held()
         if self._sampler.samples.n < 1 or red is None:
             return {}
+        if self._search is not None:
+            return self._search.held()
         from pytest_leakcheck.runner.diagnosis import survivors_of
 
         return survivors_of(self._sampler, red, self._identities, take_identities())
@@ -347,7 +356,7 @@ class Measuring:
     def _is_enough(self) -> bool:
         # In a separate frame: a number that is alive when the harness's own work is read would be part of it.
         run = self._run
-        seconds = inf if self._judge.retains_much() else run.time.seconds
+        seconds = inf if self._judge.retains_much() else run.time.measured_seconds
         return run.plan.effort.is_enough(self._sampler.samples.n, seconds)
 
     def _screen(self, caches: KnownCaches) -> bool:
@@ -410,6 +419,7 @@ class Measuring:
         run, sampler = self._run, self._sampler
         if sampler.samples.n >= self._next_look:
             self._next_look = next(self._looks, run.plan.effort.most)
+        self._judge.early = None
         for budget in self._judge.in_order(run.plan.budgets):
             name = budget.resource
             earlier = run.verdicts.get(name)
@@ -419,6 +429,7 @@ class Measuring:
             decision = self._judge.decide(budget, final=final)
             if isinstance(decision, StartAgain):
                 run.verdicts.clear()
+                self._judge.early = None
                 return self.start()
             if decision is None:
                 continue
@@ -427,7 +438,7 @@ class Measuring:
                 # shown) are based on all of them.
                 continue
             if self._ended is not None and self._ended.resource == name:
-                decision = conclude_finding.judged_again(decision, self._ended)
+                decision = conclude_finding.judged_again(decision, self._ended, recurred=self._recurred)
             run.verdicts[name] = decision
             if decision.outcome in RED:
                 return False
@@ -439,22 +450,90 @@ class Measuring:
         run, red = self._run, self._run.red
         if red is None or not self.diagnoses:
             return False
+        # A test that has used all of its time gets a little more.
+        deadline = max(run.time.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
+        search = self._early.get(red.resource)
+        if search is None or not search.has_found:
+            return self._begin_search(red, deadline)
+        self._search = search
+        search.confirm(red, self._identities, deadline)
+        return self._continue_search(search)
+
+    def _begin_search(self, growth: Verdict, deadline: float) -> bool:
         # Imported only here: it is a third of the package, and most tests are green.
         from pytest_leakcheck.runner.diagnosis import CauseSearch
 
+        run = self._run
         run.progress.report(self._sampler.samples, run.plan.budgets, run.verdicts, "naming")
-        # A test that has used all of its time gets a little more.
-        deadline = max(run.time.deadline, clock.monotonic() + _DIAGNOSIS_SHARE * run.plan.effort.max_time)
-        self._search = CauseSearch(run, self._sampler, red, self._identities, deadline)
+        self._search = CauseSearch(run, self._sampler, growth, self._identities, deadline)
         return self._continue_search(self._search)
+
+    def _may_search_early(self, growth: Verdict) -> bool:
+        """Return whether to search for the cause of this growth now, although it may yet end by itself."""
+        # The more of it there is, the longer it takes to list. A number of iterations that the user has set is not interrupted.
+        run = self._run
+        is_free = not run.plan.effort.iterations and not run.ceiling.in_force
+        return self.diagnoses and is_free and growth.resource not in self._early
+
+    def _search_early(self, growth: Verdict) -> bool:
+        run, name = self._run, growth.resource
+        self._searching_since, self._if_unbounded = clock.monotonic(), None
+        if not growth.traits.ends_by_itself:
+            # To wait whether those end takes as long as to wait whether they are a pool.
+            (budget,) = (one for one in run.plan.budgets if one.resource == name)
+            decision = self._judge.decide(budget, final=False, unbounded=True)
+            if isinstance(decision, StartAgain):
+                run.verdicts.clear()
+                self._judge.carry_levels()
+                return self.start()
+            if decision is None or decision.outcome != "leak":
+                self._early[name] = None
+                self._set_aside()
+                self._sampler.subtract_own_work()
+                return True
+            self._if_unbounded = decision
+        return self._begin_search(growth, run.time.deadline)
+
+    def _set_aside(self) -> None:
+        self._run.time.set_aside(clock.monotonic() - self._searching_since)
+        self._run.time.resume()
+
+    def _measure_on(self, search: CauseSearch) -> bool:
+        """After an early search, end with the verdict, or begin the series again and wait whether the growth goes on."""
+        run = self._run
+        if search.is_unbounded and self._if_unbounded is not None:
+            run.verdicts[search.resource] = self._if_unbounded
+            search.end()
+            return False
+        self._search, self._early[search.resource] = None, search
+        self._set_aside()
+        if run.time.out_of_time:
+            self._judge_all(final=True)
+            return self._diagnose()
+        run.verdicts.clear()
+        with run.innocent.noting_caches():
+            search.collect_own()
+        self._sampler.refreeze()
+        self._judge.carry_levels()
+        return self.start()
 
     def _continue_search(self, search: CauseSearch) -> bool:
         if search.iteration_done():
             return True
-        if not search.recurred and self._may_withdraw():
+        if self._run.red is None:
+            return self._measure_on(search)
+        if self._may_withdraw() and (not search.recurred or self._is_doubtful(search)):
+            self._recurred = search.recurred
             return self._withdraw()
         search.end()
         return False
+
+    def _is_doubtful(self, search: CauseSearch) -> bool:
+        """Return whether memory has grown for which neither line nor owner is known, and there is time to judge it again."""
+        # The caches of a library settle late, and what fills them is seen nowhere.
+        run = self._run
+        has_time = run.time.seconds < run.plan.effort.max_time / 2 and not run.plan.effort.iterations
+        return has_time and not search.has_found and find_resource(search.resource).exhausts == "memory"
 
     def _may_withdraw(self) -> bool:
         return self._ended is None and not self._run.ceiling.in_force
@@ -463,6 +542,7 @@ class Measuring:
         """Judge again, once, in place of a leak that did not recur in the search: it has ended, or depends on time."""
         run = self._run
         self._search, self._ended = None, run.red
+        self._early.clear()
         run.time.resume()
         if run.red is not None and run.time.out_of_time:
             run.verdicts[run.red.resource] = conclude_finding.did_not_recur(run.red)

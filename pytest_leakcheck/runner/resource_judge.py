@@ -43,6 +43,8 @@ _POOL_ITERATIONS: Final = 250
 _MAX_POOL: Final = 300
 _MAX_LIMIT_SHARE: Final = 0.25
 _MAX_WAITING_CHILDREN: Final = 50
+# About the time that a search for the cause takes.
+_SEARCH_SECONDS: Final = 1.0
 # The largest block that the interpreter's own allocator serves, whose arenas are mapped memory; and the most memory from
 # malloc that goes with such a block, for a lock or for its entry in a table.
 _MAX_BLOCK_BYTES: Final = 512
@@ -61,21 +63,29 @@ class ResourceJudge:
         self._carried: dict[str, int] = {}
         # The handles whose growth may end by itself. The memory that grows may be theirs.
         self._waiting: set[str] = set()
+        # The first growth since `begin_look` that may end by itself, and is judged later.
+        self.early: Verdict | None = None
 
-    def decide(self, budget: Budget, *, final: bool) -> Decision:
-        """Return the final verdict, or None if more iterations are needed; `final`: no iteration will follow."""
+    def decide(self, budget: Budget, *, final: bool, unbounded: bool = False) -> Decision:
+        """Return the final verdict, or None if more iterations are needed; `final`: no iteration will follow.
+
+        `unbounded`: what grows is no pool or cache that fills.
+        """
         sampler, name = self._sampler, budget.resource
         device = sampler.instruments.device_for(name)
         if device is not None and device.lost:
             return device_lost(sampler.samples.series(name), budget, device.lost)
-        context = self._context(budget, final=final)
+        context = self._context(budget, final=final, unbounded=unbounded)
         suspicion = self._suspect(budget, context)
         self._waiting.discard(name)
         if suspicion is None:
+            self._note_slow(budget, context)
             return None
-        if not (final or self._run.room.short) and self._may_end_by_itself(budget, suspicion, context):
+        waits = not (final or unbounded or self._run.room.short)
+        if waits and self._may_end_by_itself(budget, suspicion, context):
             if suspicion.traits.is_pooled:
                 self._waiting.add(name)
+            self.early = self.early or suspicion
             return None
         undecided = suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0
         if suspicion.outcome not in ("leak", "over_budget") and not undecided:
@@ -159,7 +169,16 @@ class ResourceJudge:
         if resource.scarce and not is_pool:
             # A level that the user allows has been passed, or memory is about to be judged that these handles own.
             return False
-        return self._run.time.seconds < min(effort.min_time, effort.max_time)
+        return self._run.time.measured_seconds < min(effort.min_time, effort.max_time)
+
+    def _note_slow(self, budget: Budget, context: Context) -> None:
+        """Note growth of memory whose horizon is farther away than a search takes."""
+        sampler = self._sampler
+        if (context.effort.usual - sampler.samples.n) * sampler.settling.seconds_per_iteration() < _SEARCH_SECONDS:
+            return
+        suspicion = judge(sampler.samples.series(budget.resource), budget, replace(context, unbounded=True))
+        if suspicion is not None and suspicion.outcome == "leak":
+            self.early = self.early or suspicion
 
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
         """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
@@ -170,7 +189,7 @@ class ResourceJudge:
             if rest is None or rest.outcome == "ok":
                 return hint
         effort, seconds_each = run.plan.effort, sampler.settling.seconds_per_iteration()
-        cheap = (effort.min_time - run.time.seconds) / max(1e-9, seconds_each)
+        cheap = (effort.min_time - run.time.measured_seconds) / max(1e-9, seconds_each)
         most = max(effort.usual, min(effort.most, sampler.samples.n + int(cheap)))
         for look in run.innocent.looks():
             found = look(sampler, suspicion, most)
@@ -178,7 +197,7 @@ class ResourceJudge:
                 continue
             if found.ended and not (found.text and run.time.out_of_time):
                 if found.text:
-                    self._carry_levels()
+                    self.carry_levels()
                 return StartAgain()
             if isfinite(found.rate):
                 part = Hint(rate=hint.rate + found.rate)
@@ -192,13 +211,13 @@ class ResourceJudge:
             return replace(found, rate=inf)
         return hint
 
-    def _carry_levels(self) -> None:
+    def carry_levels(self) -> None:
         """Note the levels reached: the growth until a cache was full still counts when a level is judged."""
         samples = self._sampler.samples
         for name in (one.resource for one in self._run.plan.budgets if samples.has(one.resource)):
             self._carried[name] = self._carried.get(name, 0) + samples.above_start(name)
 
-    def _context(self, budget: Budget, *, final: bool) -> Context:
+    def _context(self, budget: Budget, *, final: bool, unbounded: bool = False) -> Context:
         run, sampler, name = self._run, self._sampler, budget.resource
         resource = find_resource(name)
         limit = run.limits.get(name)
@@ -212,6 +231,7 @@ class ResourceJudge:
             exact_flat=compared and self._growth_of(HEAP).state == "flat",
             in_child=name == RESIDENT and bool(sampler.samples.grown_children()),
             elsewhere=elsewhere,
+            unbounded=unbounded,
             # With the waits and collections of the harness, which take their share of the time.
             seconds=run.time.seconds_each if run.time.out_of_time else 0.0,
             stopped=run.room.ended is not None,

@@ -7,6 +7,7 @@ from typing import Final
 
 from cases import (
     aio,
+    async_clients,
     blocks,
     caches,
     churn,
@@ -32,7 +33,7 @@ from cases.case import Arm, Case
 
 _FAMILIES: Final = (
     descriptors, collected, threads, processes, handed_over, shared, leftovers, temporary_paths, mappings, thread_memory, resident,
-    objects, hooks, caches, aio, blocks, native,
+    objects, hooks, caches, aio, async_clients, blocks, native,
     warming, innocent, churn, transient,
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 320,
-    "attribution": 5600,
+    "attribution": 5860,
     "baseline": 690,
     "config": 1450,
     "judge": 1860,
@@ -29,7 +29,7 @@ MOST_LINES = {
     "plugin": 5274,
     "probes": 3405,
     "report": 1870,
-    "runner": 4280,
+    "runner": 4370,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

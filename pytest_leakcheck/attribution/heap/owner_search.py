@@ -17,7 +17,7 @@ from contextvars import Context
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
@@ -189,19 +189,22 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     `new` has the ``id()`` of each object created since the measurement began: older objects that lead to it own it.
     `ignore` has those of objects that cannot be owners, such as the plugin's own.
     """
-    own, builtin = _group_by_type(sought, came)
+    own, builtin, last = _group_by_type(sought, came)
     unfit = frozenset(id(one.holder) for one in growing if not _gain_may_fit(sought, one))
     sought = replace(sought, unfit=unfit)
     # The lists that this function makes also refer to the survivors, so they must not count as owners.
-    ours = {*ignore, id(came), id(own), id(builtin), *map(id, own), *map(id, builtin)}
+    groups = (*own, (), *builtin, *last)
+    ours = {*ignore, *map(id, (came, own, builtin, last, groups)), *map(id, groups)}
     reason, listed = "", Holders(())
     # Types that are not builtin come first, then the containers. Builtin types come last, because objects of any kind
     # are made of them.
-    for survivors in (*own, (), *builtin):
+    for survivors in groups:
         try:
             holders = find_owners(sought, growing, survivors, new, ours, deadline=deadline)
         except TimeoutError:
             return listed if listed.owners else Holders((), "the search ran out of time")
+        if any(survivors is some for some in last) and not holders.objects:
+            continue
         if holders.owners and (sought.identities is None or not _is_list_of_library(holders.owners[0])):
             return holders
         listed = listed if listed.owners else holders
@@ -236,11 +239,16 @@ def _held_by_interpreter(
             yield Owner(name, name, (Step(name, via, suspect=True),), f"{count} × {what}", count / sought.iterations)
 
 
-def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[object]], list[list[object]]]:
-    """Group the new objects that may be retained by type: not builtin, then builtin (none if the rate is unknown)."""
+def _group_by_type(
+    sought: Sought, came: Sequence[object]
+) -> tuple[list[list[object]], list[list[object]], list[list[object]]]:
+    """Group the new objects that may be retained by type: not builtin, builtin, and those that show little by themselves."""
     by_kind: dict[str, list[object]] = defaultdict(list)
+    # Of these, and of builtin ones whose rate is unknown, only a chain can consist: each refers to the one before.
+    links = (FunctionType, MethodType)
     for one in came:
-        if type(one) not in AUXILIARY_TYPES and not is_ours(one) and sought.kind in (0, id(type(one))):
+        fits = type(one) not in AUXILIARY_TYPES or (type(one) in links and sought.in_python)
+        if fits and not is_ours(one) and sought.kind in (0, id(type(one))):
             by_kind[f"{inspection.module_of_type(type(one))}.{kind_of(one)}"].append(one)
     wanted = sought.iterations * (sought.rate or 1.0)
     ranked: list[tuple[float, float, list[object]]] = []
@@ -260,8 +268,9 @@ def _group_by_type(sought: Sought, came: Sequence[object]) -> tuple[list[list[ob
     ranked.sort(key=lambda kind: kind[:2])
     own = [some for *_rank, some in ranked if inspection.module_of_type(type(some[0])) != "builtins"]
     builtin = [some for *_rank, some in ranked if inspection.module_of_type(type(some[0])) == "builtins"]
-    # Without a rate, builtin types are no evidence: the plugin itself creates tuples and lists.
-    return own, builtin if sought.rate else []
+    # Without a rate, builtin types are weak evidence: the plugin itself creates tuples and lists.
+    last = [some for some in builtin if type(some[0]) in links or (sought.in_python and not sought.rate)]
+    return own, [some for some in builtin if sought.rate and type(some[0]) not in links], last
 
 
 def _gain_may_fit(sought: Sought, one: Growing) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import gc
 import logging
@@ -262,8 +263,40 @@ def _name_instance(one: Any) -> str:
     return f"suspended {inspection.type_name(one)} {code.co_qualname}()" if code else ""
 
 
+# Functions that the standard library registers for forks. The interpreter has a list for each of the three moments.
+_OF_FORKS: Final = frozenset(
+    id(vars(module)[name])
+    for module in (threading, logging)
+    for name in ("_after_fork", "_acquireLock", "_releaseLock", "_prepareFork", "_afterFork")
+    if name in vars(module)
+)
+_MAX_OF_FORKS: Final = 8
+
+
+class _ExitCallbacks:
+    """Counts the functions that `atexit` will call: `atexit.unregister` compares each with its argument."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __eq__(self, _callback: object) -> bool:
+        self.count += 1
+        return False
+
+
+def count_exit_callbacks() -> int:
+    """Count what `atexit` will call; ``atexit._ncallbacks`` counts what was unregistered too."""
+    callbacks = _ExitCallbacks()
+    atexit.unregister(callbacks)  # type: ignore[arg-type]
+    return callbacks.count
+
+
 def kept_by_interpreter(one: object) -> str:
-    """Name what only the interpreter holds: the context of the running thread, the handler of a signal; else empty."""
+    """Name what only the interpreter holds: a context, the handler of a signal, the functions for forks; else empty."""
+    if type(one) is list:
+        return "" if _OF_FORKS.isdisjoint(map(id, one[:_MAX_OF_FORKS])) else "os.register_at_fork"
     if type(one) is contextvars.Context:
         # A copy shares the table of variables.
         tables = set(map(id, gc.get_referents(contextvars.copy_context())))

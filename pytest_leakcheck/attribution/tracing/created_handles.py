@@ -7,11 +7,19 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path, PurePath
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, TypeVar
 
-from pytest_leakcheck.attribution.call_paths import PACKAGE_FOLDER, is_standard, path_to
+from pytest_leakcheck.attribution.call_paths import (
+    PACKAGE_FOLDER,
+    innermost_suspended,
+    is_own,
+    is_standard,
+    iter_outwards,
+    path_to,
+)
 from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.tracer import HARMLESS_FUNCTIONS, OWN, Event, Handler, Handover, is_left_out
 from pytest_leakcheck.model.culprit import Site
@@ -39,15 +47,21 @@ class Arrival:
 class Arrivals(Generic[Key]):
     """A tracer's listener that records the call path of each new handle.
 
-    It reads a cheap count at each event, and lists the handles only if that has changed, if another thread may have
-    created one, and at the end. `handed_in`: the lines that handed work to untraced threads, one of which may have created
-    a handle; that handle has no path.
+    It reads a cheap count at each event. Only if that has changed, or if another thread may have created a handle, it
+    lists the handles, of which it reads the new ones; at the end of an iteration, it reads all. `handed_in`: the lines
+    that handed work to untraced threads, one of which may have created a handle; that handle has no path.
     """
 
-    def __init__(self, count: Callable[[], int], list_now: Callable[[], Mapping[Key, str]]) -> None:
+    def __init__(
+        self,
+        count: Callable[[], int],
+        list_now: Callable[[], Mapping[Key, str]],
+        list_more: Callable[[Mapping[Key, str]], Mapping[Key, str]] | None = None,
+    ) -> None:
         """Follow these handles; the functions are as in `handles.Things`."""
         self._count = count
         self._list_now = list_now
+        self._list_more = list_more or (lambda _known: list_now())
         self._known: dict[Key, str] = {}
         self._arrived: dict[Key, Arrival] = {}
         self._last = 0
@@ -56,6 +70,9 @@ class Arrivals(Generic[Key]):
         self._held: list[Key] = []
         self._handover = Handover()
         self._untraced = UntracedThreads()
+        self._entered: set[CodeType] = set()
+        # Functions of libraries that call the program, such as those of an event loop.
+        self._calling_back: set[CodeType] = set()
         self.handed_in: list[str] = []
 
     def begin(self) -> None:
@@ -78,29 +95,40 @@ class Arrivals(Generic[Key]):
 
     def _on_event(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
         now = self._count()
-        changed = event in ("end", "cut") or now != self._last or bool(self._held)
+        changed = event in ("end", "cut") or now != self._last
         # The count may not show what another thread has done.
         changed = changed or self._untraced.has_waited(event, frame, called)
         # Listing lets other threads run, and the one that created the handle may reach its own event in that time.
-        if changed and self._lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
+        if (changed or self._held) and self._lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
             try:
-                self._record_new(thread, event, frame, called)
+                self._record_new(thread, event, frame, called, self._list(event) if changed else self._known)
                 # Update the count only now: until then, the other thread must see the change and wait for the lock.
                 self._last = now
             finally:
                 self._lock.release()
         self._untraced.note(event, frame, called)
+        if event == "call" and frame.f_code not in self._entered:
+            self._note_entered(frame)
         if self._handover.many:
             self._handover.note(thread, name_of_called(called) if event == "c_call" else "")
 
-    def _record_new(self, thread: int, event: Event, frame: FrameType, called: Any) -> None:
-        now = dict(self._list_now())
+    def _note_entered(self, frame: FrameType) -> None:
+        self._entered.add(frame.f_code)
+        caller = frame.f_back if is_own(frame.f_code.co_filename) else None
+        while caller is not None and not is_own(caller.f_code.co_filename):
+            self._calling_back.add(caller.f_code)
+            caller = caller.f_back
+
+    def _list(self, event: Event) -> dict[Key, str]:
+        return dict(self._list_now() if event in ("end", "cut") else self._list_more(self._known))
+
+    def _record_new(self, thread: int, event: Event, frame: FrameType, called: Any, now: dict[Key, str]) -> None:
         gone = self._drop_gone(now)
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
         # If another thread is in a C function too, this thread is only the more likely creator of the handle.
-        ends_early = bool(returned) and is_left_out(called)
+        ends_early = bool(returned) and (is_left_out(called) or called in self._calling_back)
         exact = bool(returned) and not self._handover.is_anothers(thread, "")
         if self._handover.many:
             if self._handover.is_suspect(thread):
@@ -123,7 +151,7 @@ class Arrivals(Generic[Key]):
         path, code = path_to(at, f"{returned}()" if returned else ""), None if at is None else at.f_code
         # At "c_call" the called function has not run yet, so it cannot be the creator.
         lasti = at.f_lasti if at is not None and event in ("c_return", "call") else -1
-        elsewhere = self._untraced.path_of(event, at, called) if at is not None else None
+        elsewhere = self._find_elsewhere(thread, event, at, called, frame) if at is not None else None
         if elsewhere == ():
             self.handed_in = self._untraced.lines
         mode = next((number for number, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE), 0)
@@ -135,6 +163,26 @@ class Arrivals(Generic[Key]):
         path = tuple(site for site in path if not OWN[site.file])
         for key in fresh:
             self._arrived[key] = Arrival(path, now[key], exact, code, lasti, ends_early)
+
+    def _find_elsewhere(
+        self, thread: int, event: Event, frame: FrameType, called: Any, entered: FrameType
+    ) -> tuple[Site, ...] | None:
+        """Return the path to blame in place of the one that leads to a frame; empty if it is unknown, None if there is none.
+
+        Arguments are as in `UntracedThreads.path_of`.
+        """
+        if thread > 1 and not any(is_own(one.f_code.co_filename) for one in iter_outwards(frame)):
+            return self._untraced.path_of_work() or None
+        elsewhere = self._untraced.path_of(event, frame, called, entered)
+        if elsewhere is not None:
+            return elsewhere
+        inner = list(takewhile(lambda one: not is_own(one.f_code.co_filename), iter_outwards(frame)))
+        if self._calling_back.isdisjoint(one.f_code for one in inner):
+            return None
+        # An event loop has done it for a coroutine that waits.
+        waiting = list(innermost_suspended())
+        outer = inner[-1].f_back
+        return (*path_to(outer), *waiting) if len(waiting) == 1 else None
 
     def _drop_gone(self, now: Mapping[Key, str]) -> list[Arrival]:
         """Forget the handles that do not exist any more, and return their arrivals."""
@@ -196,8 +244,6 @@ class UntracedThreads:
         return [f"{PurePath(code.co_filename).name}:{line}" for code, line in self._handed]
 
     def note(self, event: Event, frame: FrameType, called: Any) -> None:
-        if not self._threads:
-            return
         if self.has_waited(event, frame, called):
             if len(self._pending) == 1:
                 # Of several, it is not known which has been waited for.
@@ -219,17 +265,26 @@ class UntracedThreads:
 
     def has_waited(self, event: Event, frame: FrameType, called: Any) -> bool:
         """Return whether a thread has waited for another one, which has probably ended its work."""
-        return bool(self._handed) and (
+        return bool(self._threads and self._handed) and (
             (event == "return" and frame.f_code is _WAIT) or (event == "c_return" and _is_waiting(called))
         )
 
-    def path_of(self, event: Event, frame: FrameType, called: Any) -> tuple[Site, ...] | None:
+    def path_of_work(self) -> tuple[Site, ...]:
+        """Return the call path that handed over what another thread does; empty if it is unknown."""
+        lines = self._pending if len(self._pending) == 1 else self._handed
+        return self._handed[next(iter(lines))] if len(lines) == 1 else ()
+
+    def path_of(self, event: Event, frame: FrameType, called: Any, entered: FrameType) -> tuple[Site, ...] | None:
         """Return the call path at which an untraced thread caused a change; empty if it is unknown.
 
-        None if the thread that sees the change has caused it.
+        None if the thread that sees the change has caused it. At "call", `frame` calls the one that is `entered`.
         """
         returned = name_of_called(called) if event == "c_return" else ""
-        if not self._handed or (returned and not _is_waiting(called) and returned not in HARMLESS_FUNCTIONS):
+        if (
+            not self._threads
+            or not self._handed
+            or (returned and not _is_waiting(called) and returned not in HARMLESS_FUNCTIONS)
+        ):
             return None
         inner: FrameType | None = frame
         while inner is not None and is_standard(inner.f_code.co_filename):
@@ -237,10 +292,16 @@ class UntracedThreads:
         line = None if inner is None else (inner.f_code, inner.f_lineno or 0)
         if line in self._handed:
             return self._handed[line]
-        # What only waits, the beginning of a thread and what comes after the last event has caused nothing.
+        # What only waits, the beginning of a thread and what comes after the last event has caused nothing, nor has an
+        # event loop that resumes a coroutine.
         idle = returned or line is None or event == "end" or self.has_waited(event, frame, called)
-        lines = self._pending if len(self._pending) == 1 else self._handed
-        return self._handed[next(iter(lines))] if idle and len(lines) == 1 else ()
+        idle = idle or (event == "call" and _is_resumed(entered))
+        return self.path_of_work() if idle else ()
+
+
+def _is_resumed(frame: FrameType) -> bool:
+    """Return whether a frame that is entered was suspended, such as that of a coroutine."""
+    return frame.f_lineno != frame.f_code.co_firstlineno
 
 
 def _is_waiting(called: Any) -> bool:

@@ -32,9 +32,9 @@ STOPPED: Final = -UNLIMITED
 _MAX_COST: Final = 3.0
 _MAX_DURATION: Final = 6.0
 # Seconds. A shorter iteration gets the budget of one that takes this long.
-_MIN_PLAIN_SECONDS: Final = 0.005
+_MIN_PLAIN_SECONDS: Final = 0.02
 # Seconds for which other processes may have the processor meanwhile.
-_MAX_HELD_UP_SECONDS: Final = 0.1
+_MAX_HELD_UP_SECONDS: Final = 0.5
 # When more than this many events have been left out, the throttle checks whether the iteration is late.
 _SKIPPED: Final = 1000
 # Number of depths whose costs are summed separately; deeper frames count at the last of them.

@@ -142,6 +142,10 @@ class Schedule:
         self.lacks_time = False
         self._deadline = deadline
 
+    def renew(self, deadline: float) -> Schedule:
+        """Return a schedule for the same resource that has used no iteration."""
+        return Schedule(self.plain_seconds, deadline, self.collect, self._read)
+
     def postpone(self, seconds: float) -> None:
         """Move the deadline by the duration of work that is no iteration."""
         self._deadline += seconds
@@ -194,7 +198,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
 
     The slope is the growth per iteration, in handles, or in bytes for handles with a size.
     """
-    arrivals = Arrivals(things.count, things.list_now)
+    arrivals = Arrivals(things.count, things.list_now, things.list_more)
     found, counted = list[Arrival](), 0
     with ExitStack() as stack:
         freed = stack.enter_context(closing(Freed(arrivals, things))) if unclosed else None
@@ -234,7 +238,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         where = children.describe({pid for pid, _fd in _of_line(made, of_children)})
         return replace(made, process=where, released=tuple(children.released))
     if arrival.ends_early or (tracer.throttle.coarse and not _has_own_line(arrival.path)):
-        return Made(why=_TOO_MANY_CALLS)
+        return Made(why=_TOO_MANY_CALLS, identities=frozenset(alive))
     # Handles that other lines created are not part of this leak. Those that another thread created may be.
     unknown = frozenset(key for key, one in alive.items() if not one.path)
     return replace(made, identities=unknown.union(_of_line(made, alive)))

@@ -149,3 +149,11 @@ def test_without_proc_the_handles_are_those_that_python_knows(monkeypatch: pytes
     found = take_identities()
     assert (found.fds, found.children) == ({}, {})
     assert found.threads[threading.get_native_id()] == threading.current_thread().name
+
+
+def test_a_descriptor_that_is_known_is_not_read_again() -> None:
+    with open(os.devnull, "rb") as file:  # noqa: PTH123
+        known = {file.fileno(): "known", 10_000: "closed"}
+        listed = open_files("self", known)
+        assert listed[file.fileno()] == "known"
+        assert listed.keys() == open_files().keys()

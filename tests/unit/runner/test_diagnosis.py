@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import sys
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
+from pytest_leakcheck.attribution.heap.append_only import are_append_only
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought
+from pytest_leakcheck.attribution.tracing import tracer
 from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner import diagnosis
+from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.repetition import Measuring
-from repeats import repeat
+from pytest_leakcheck.runner.sampler import Sampler
+from repeats import Clock, descriptors, open_null, repeat
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -69,3 +81,176 @@ def test_growth_that_ends_before_the_search_has_neither_line_nor_owner(monkeypat
         else:
             assert result.culprit.site
             assert result.culprit.owner
+
+
+KEPT: list[int] = []
+
+
+def test_the_owner_is_named_where_too_many_calls_come_before_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracer, "_MAX_DURATION", 0.0)
+    try:
+        culprit = repeat(lambda: KEPT.append(open_null()), Budget("fd")).culprit
+    finally:
+        while KEPT:
+            os.close(KEPT.pop())
+    assert culprit
+    assert culprit.unresolved == {"site": "too many calls to trace all of them"}
+    assert culprit.owner
+    assert culprit.owner.name.endswith("KEPT")
+
+
+def searched_at(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object], **effort: Any) -> tuple[Result, list[int]]:
+    """Repeat work that takes no time, and return after how many iterations a cause was searched for."""
+    Clock(monkeypatch)
+    found: list[int] = []
+
+    class Noting(diagnosis.CauseSearch):
+        def __init__(self, run: MeasurementRun, sampler: Sampler, *rest: Any) -> None:
+            found.append(sampler.samples.n)
+            super().__init__(run, sampler, *rest)
+
+    monkeypatch.setattr(diagnosis, "CauseSearch", Noting)
+    return repeat(work, Budget("fd"), min_time=3, **effort), found
+
+
+def test_the_cause_is_searched_for_while_there_is_little_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with descriptors() as kept:
+        result, found = searched_at(monkeypatch, lambda: kept.append(open_null()))
+    assert found == [17]
+    (verdict,) = result.verdicts
+    assert (verdict.outcome, verdict.slope) == ("leak", 1.0)
+    assert result.culprit
+    assert result.culprit.site
+    assert result.culprit.owner
+    # What is held was listed at the verdict.
+    (held,) = result.held["fd"]
+    assert held.count == verdict.iterations > 200
+
+
+def test_what_becomes_full_after_its_cause_was_found_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+    with descriptors() as kept:
+        result, found = searched_at(monkeypatch, lambda: kept.append(open_null()) if len(kept) < 110 else None)
+    assert found == [17]
+    (verdict,) = result.verdicts
+    assert (verdict.outcome, result.culprit, result.held) == ("ok", None, {})
+
+
+def test_growth_that_ends_after_its_cause_was_found_must_recur(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends at the very look that calls it a leak."""
+    at: list[int] = []
+    confirm = diagnosis.CauseSearch.confirm
+
+    def ending(self: diagnosis.CauseSearch, *rest: Any) -> None:
+        at.append(0)
+        confirm(self, *rest)
+
+    monkeypatch.setattr(diagnosis.CauseSearch, "confirm", ending)
+    with descriptors() as kept:
+        result, found = searched_at(monkeypatch, lambda: None if at else kept.append(open_null()))
+    assert (found, len(at)) == ([17], 1)
+    (verdict,) = result.verdicts
+    assert verdict.outcome == "ok"
+    assert "grew at first, and stopped after" in verdict.reason
+
+
+def test_a_number_of_iterations_is_not_interrupted_by_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    with descriptors() as kept:
+        _result, found = searched_at(monkeypatch, lambda: kept.append(open_null()), iterations=40)
+    assert found == [40]
+
+
+class Kept:
+    chain: Any = None
+
+
+def drop(_kept: list[object]) -> None: ...
+
+
+def register_for_forks() -> None:
+    def at_exit() -> None: ...
+
+    atexit.register(at_exit)
+    atexit.unregister(at_exit)
+    os.register_at_fork(after_in_child=lambda: None)
+
+
+def register_for_exit() -> None:
+    atexit.register(drop, [])
+
+
+def register_finalizer() -> None:
+    weakref.finalize(Kept, [].clear).atexit = False
+
+
+def wrap_the_last_one() -> None:
+    before = Kept.chain
+    Kept.chain = lambda: before
+
+
+def pair_with_the_last_one() -> None:
+    Kept.chain = (Kept.chain, [])
+
+
+@pytest.mark.parametrize(
+    ("work", "owner"),
+    [
+        (register_for_forks, "os.register_at_fork"),
+        (register_for_exit, "atexit"),
+        (register_finalizer, "finalize._registry"),
+        (wrap_the_last_one, "Kept.chain"),
+        (pair_with_the_last_one, "Kept.chain"),
+    ],
+)
+def test_what_the_interpreter_or_a_chain_keeps_has_an_owner(
+    work: Callable[[], object], owner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Kept, "chain", None)
+    culprit = repeat(work, Budget("object"), iterations=20).culprit
+    atexit.unregister(drop)
+    assert culprit
+    assert culprit.owner
+    assert culprit.owner.name == owner
+
+
+ONLY_APPENDED: list[int] = []
+
+
+def keep_for_good() -> None:
+    ONLY_APPENDED.append(open_null())
+
+
+def lose() -> None:
+    open_null()
+
+
+def test_what_is_only_added_to_or_lost_is_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The frames of the test itself are no harness here, and have conditions.
+    monkeypatch.setattr(diagnosis, "are_append_only", lambda owners, path: are_append_only(owners, path[-1:]))
+    before = open_targets().keys()
+    for work, owner in ((keep_for_good, "APPENDED"), (lose, "")):
+        result, found = searched_at(monkeypatch, work)
+        (verdict,) = result.verdicts
+        assert (verdict.outcome, verdict.iterations, found) == ("leak", 17, [17])
+        assert result.culprit
+        assert (result.culprit.owner.name.rpartition("_")[2] if result.culprit.owner else "") == owner
+    for descriptor in open_targets().keys() - before:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_memory_of_unknown_cause_is_judged_once_more(settles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis.CauseSearch, "has_found", property(lambda _self: False))
+    kept: list[object] = []
+    withdraw = Measuring._withdraw
+    withdrawn: list[int] = []
+
+    def note(self: Measuring) -> bool:
+        withdrawn.append(0)
+        return withdraw(self)
+
+    monkeypatch.setattr(Measuring, "_withdraw", note)
+    result = repeat(lambda: None if settles and withdrawn else kept.append([]), Budget("object"))
+    (verdict,) = result.verdicts
+    assert len(withdrawn) == 1
+    assert verdict.outcome == ("ok" if settles else "leak")

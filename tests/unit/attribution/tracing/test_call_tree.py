@@ -178,7 +178,7 @@ def test_a_coarse_path_is_shorter_and_true() -> None:
     counter = Counter()
 
     def leaking() -> None:
-        deep(counter, 17)
+        deep(counter, 20)
 
     def work() -> None:
         len("")
@@ -191,7 +191,7 @@ def test_a_coarse_path_is_shorter_and_true() -> None:
     assert tracer.throttle.coarse
     culprit = tree.traced()
     names = [function for _line, function, _call in within(culprit.path, HERE)]
-    whole = ["test_a_coarse_path_is_shorter_and_true", "work", "leaking", *["deep"] * 18]
+    whole = ["test_a_coarse_path_is_shorter_and_true", "work", "leaking", *["deep"] * 21]
     assert names == whole[: len(names)]
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -233,3 +233,63 @@ def test_a_number_that_is_used_again_is_another_thing() -> None:
     assert [arrival.what for arrival in arrivals.survivors().values()] == ["new"]
     names[3] = "newer"
     assert arrivals.survivors() == {}
+
+
+def test_of_many_handles_only_the_new_ones_are_read_until_the_iteration_ends() -> None:
+    names = dict.fromkeys(range(300), "old")
+    read: list[int] = []
+
+    def list_more(known: Mapping[int, str]) -> dict[int, str]:
+        read.extend(names.keys() - known.keys())
+        return dict(names)
+
+    def work() -> None:
+        names[len(names)] = "new"
+        len("")
+        names.pop(7, None)
+        len("")
+
+    arrivals = Arrivals(lambda: len(names), lambda: dict(names), list_more)
+    trace(arrivals, work)
+    assert read == [300]
+    (arrival,) = arrivals.survivors().values()
+    assert arrival.path[-1].function.endswith("work")
+
+
+def by_callback(kept: Keeper) -> None:
+    async def work() -> None:
+        asyncio.get_running_loop().call_soon(kept.extend, map(os.dup, [0]))
+        await asyncio.sleep(0)  # here
+
+    asyncio.run(work())
+
+
+def by_worker(kept: Keeper) -> None:
+    async def work() -> None:
+        kept.append(await asyncio.get_running_loop().run_in_executor(None, os.dup, 0))  # here
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("case", [by_callback, by_worker])
+def test_what_a_loop_or_its_thread_makes_is_charged_to_the_coroutine_that_waits(
+    case: Callable[[Keeper], None], kept: Keeper
+) -> None:
+    with counted_fds() as (count, list_now):
+        arrivals = Arrivals(count, list_now)
+        trace(arrivals, lambda: case(kept))
+        (arrival,) = arrivals.survivors().values()
+    assert within(arrival.path, HERE)[-1][0] == marked(case)
+
+
+def test_a_function_that_calls_the_program_back_is_not_the_one_that_makes_the_handle(kept: Keeper) -> None:
+    """A loop whose insides are left out looks as if it made what its coroutines make."""
+
+    def leaking() -> None:
+        by_coroutine(kept, leaks=True)
+
+    with counted_fds() as (count, list_now):
+        arrivals = Arrivals(count, list_now)
+        trace(arrivals, leaking)
+        trace(arrivals, leaking, depth=2)
+        assert [one.ends_early for one in arrivals.survivors().values()] == [False, True]

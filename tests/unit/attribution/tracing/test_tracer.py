@@ -229,9 +229,9 @@ def spend(limits: Throttle, clocks: Clocks, depth: int, seconds: float, cpu: flo
 
 def test_the_throttle_does_not_charge_what_other_processes_take(clocks: Clocks) -> None:
     limits = Throttle(0.0)
-    assert spend(limits, clocks, 20, 0.05, 0.001) == UNLIMITED
+    assert spend(limits, clocks, 20, 0.09, 0.001) == UNLIMITED
     assert not limits.coarse
-    assert spend(limits, clocks, 20, 0.05, 0.05) == STOPPED
+    assert spend(limits, clocks, 20, 0.09, 0.09) == STOPPED
 
 
 def test_names_run_no_code_of_the_program() -> None:

@@ -1,0 +1,107 @@
+"""A container is append-only if all code that names it only adds to it, and the path there has no condition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.attribution.heap.append_only import are_append_only
+from pytest_leakcheck.model.culprit import Site
+
+SOURCE = """\
+from collections import deque
+
+class Thing: ...
+
+appended_to, added_to, iterated_over = [], set(), []
+bounded, measured, taken_from, in_two_places = [], [], [], []
+by_key, of_numbers, window, listed = {}, set(), deque(maxlen=9), []
+also = [in_two_places]
+
+def appends(): appended_to.append(1)
+def adds(): added_to.add(Thing())
+def iterates():
+    for one in iterated_over: one()
+    iterated_over.append(print)
+
+def bounds():
+    if bounding: bounded.append(1)
+bounding = 1
+def measures(): measured.append(len(measured))
+def takes(): taken_from.append(1)
+def gives(): return taken_from.pop()
+def appends_in_two_places(): in_two_places.append(1)
+def keys(): by_key[1] = 1
+def numbers(): of_numbers.add(1)
+def slides(): window.append(1)
+def lists(): listed.append(1)
+def by_name(module): return getattr(module, "listed")
+
+class Owner:
+    shared_by_all = []
+    def __init__(self): self.entries_kept, self.entries_reset = [], []
+    def keep(self): self.entries_kept.append(1)
+    def keep_shared(self): Owner.shared_by_all.append(1)
+    def keep_until_reset(self): self.entries_reset.append(1)
+    def reset(self): self.entries_reset = []
+
+def elsewhere(): unrelated.append(1)
+unrelated = []
+owner = Owner()
+adds()
+numbers()
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    (tmp_path / "adding.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    import adding  # type: ignore[import-not-found]
+
+    yield adding
+    monkeypatch.delitem(__import__("sys").modules, "adding")
+
+
+def site(function: Any) -> Site:
+    code = function.__code__
+    return Site(code.co_filename, max(line for _start, _end, line in code.co_lines() if line), code.co_qualname)
+
+
+def judged(module: ModuleType, path: str, holder: Any, name: str) -> bool:
+    owner = module.owner if hasattr(module.Owner, path) else module
+    return are_append_only((getattr(holder, name),), (site(getattr(owner, path)),))
+
+
+def test_what_is_only_added_to_is_append_only(module: ModuleType) -> None:
+    assert judged(module, "appends", module, "appended" + "_to")
+    assert judged(module, "adds", module, "added" + "_to")
+    assert judged(module, "iterates", module, "iterated" + "_over")
+    assert judged(module, "keep", module.owner, "entries" + "_kept")
+    assert judged(module, "keep_shared", module.Owner, "shared" + "_by_all")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("bounds", "bounded"),
+        ("measures", "measured"),
+        ("takes", "taken_from"),
+        ("appends_in_two_places", "in_two_places"),
+        ("keys", "by_key"),
+        ("numbers", "of_numbers"),
+        ("slides", "window"),
+        ("lists", "listed"),
+        ("elsewhere", "appended" + "_to"),
+    ],
+)
+def test_what_may_be_bounded_is_not(module: ModuleType, path: str, name: str) -> None:
+    assert not judged(module, path, module, name)
+
+
+def test_an_attribute_that_is_set_again_is_not(module: ModuleType) -> None:
+    assert not judged(module, "keep_until_reset", module.owner, "entries" + "_reset")
