@@ -319,10 +319,11 @@ class Measuring:
     def stop(self, why: str) -> None:
         """Judge with what was read so far, without a search; end one that has begun, for this reason."""
         run = self._run
-        if self._search is not None and run.red is not None:
-            self._search.end(why)
-        elif self._search is not None:
-            self._judge_all(final=True)
+        if self._search is not None:
+            if run.red is None:
+                self._judge_all(final=True)
+            if run.red is not None:
+                self._search.end(why)
         elif self._sampler.samples.n > 0:
             self._sampler.read(True)
             run.time.iteration_done()
@@ -507,7 +508,7 @@ class Measuring:
             return False
         self._search, self._early[search.resource] = None, search
         self._set_aside()
-        if run.time.out_of_time:
+        if run.time.out_of_time or run.room.short:
             self._judge_all(final=True)
             return self._diagnose()
         run.verdicts.clear()
