@@ -68,7 +68,8 @@ for _ in range(12):
 print(*(after - before for before, after in zip(readings, readings[1:])))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert all(384 <= int(rise) <= 400 for rise in done.stdout.split()), done.stdout
+    # A block takes 384 bytes; a small one of Python's own may come or go in between.
+    assert all(384 - 64 <= int(rise) <= 400 + 64 for rise in done.stdout.split()), done.stdout
 
 
 def test_heap_asks_psutil_where_the_c_library_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
