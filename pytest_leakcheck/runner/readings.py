@@ -266,6 +266,11 @@ class CollectionPace:
         rows[0], rows[1], self._at[0] = row, row + every, ended
         return found
 
+    def empty_free_lists(self, objects: int) -> None:
+        """Have the interpreter free what it keeps of freed tuples and the like, unless that takes long; it counts as blocks."""
+        if objects <= _MANY_OBJECTS:
+            self._watch.collect()
+
 
 class Samples:
     """The readings so far: one column per counter, one row per iteration; row 0 is the start level.

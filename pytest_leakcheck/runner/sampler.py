@@ -283,21 +283,20 @@ class Sampler:
         device, watch = self.instruments.device, self.instruments.watch
         on_device = device.read() if device is not None else 0
         own = self.instruments.tree.own()
-        collected = watch.enabled and self._collect(row, whole)
-        # The garbage of most tests holds none of these, and `_note_released` leaves blocks in the interpreter's free
-        # lists, which the next row without garbage would not have. The collector does not tell: the finalizer of an
+        objects = self.samples.columns[OBJECTS][row - 1] if row and OBJECTS in self.samples.columns else 0
+        collected = watch.enabled and self._collection.collect(row, objects, whole=whole)
+        # The garbage of most tests holds no handle of this process. The collector does not tell: the finalizer of an
         # event loop, for example, breaks its own cycle.
         fell = watch.enabled and self.instruments.tree.own() != own
         in_children = read_released() if before.process else (0, 0)
         elsewhere = before.process or device is not None
         if fell or (collected and elsewhere) or watch.has_released or any(in_children):
             self._note_released(row, before, on_device, in_children)
-            return
-        self._fds[row], self._threads[row], self._processes[row] = before
-
-    def _collect(self, row: int, whole: bool) -> int:
-        objects = self.samples.columns[OBJECTS][row - 1] if row and OBJECTS in self.samples.columns else 0
-        return self._collection.collect(row, objects, whole=whole)
+        else:
+            self._fds[row], self._threads[row], self._processes[row] = before
+        if elsewhere:
+            # Rows with garbage and without leave other amounts there.
+            self._collection.empty_free_lists(objects)
 
     def _note_released(self, row: int, before: TreeCount, on_device: int, in_children: tuple[int, int]) -> None:
         after = self.instruments.tree.read()

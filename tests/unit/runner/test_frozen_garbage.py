@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import weakref
 from itertools import pairwise
@@ -105,7 +106,9 @@ def test_objects_made_for_each_iteration_count_once_though_some_were_frozen() ->
     assert len(set(objects)) == 1, list(objects)
 
 
-def test_an_iteration_that_leaves_garbage_has_the_blocks_of_one_that_does_not() -> None:
+@pytest.mark.parametrize("children", [0, 1])
+def test_an_iteration_that_leaves_garbage_has_the_blocks_of_one_that_does_not(children: int) -> None:
+    child = subprocess.Popen(["sleep", "60"]) if children else None
     sampler = Sampler(["object", "block"], {}, 20)
     try:
         sampler.start()
@@ -118,4 +121,7 @@ def test_an_iteration_that_leaves_garbage_has_the_blocks_of_one_that_does_not() 
         blocks = sampler.samples.series("block").readings[4:]
     finally:
         sampler.close()
+        if child is not None:
+            child.kill()
+            child.wait()
     assert len(set(blocks)) == 1, blocks
