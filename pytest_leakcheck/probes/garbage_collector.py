@@ -200,7 +200,7 @@ def has_frozen() -> bool:
 def open_targets(process: str = "self", known: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:
     """Return what each descriptor of a process points to, without " (deleted)"; empty if it may not be inspected.
 
-    Those that are `known` are not read again.
+    Those of this process that are `known` are not read again.
     """
     targets: dict[int, str] = {}
     # Listing the folder needs a descriptor, and the test may have left none.
@@ -208,7 +208,10 @@ def open_targets(process: str = "self", known: Mapping[int, str] = MappingProxyT
         for name in os.listdir(f"/proc/{process}/fd"):
             number = int(name)
             with contextlib.suppress(OSError):
-                targets[number] = known.get(number) or os.readlink(f"/proc/{process}/fd/{name}").removesuffix(
-                    _DELETED_SUFFIX
-                )
+                if number in known:
+                    # The folder that is listed may have the number of a file that was closed; now it has none.
+                    os.fstat(number)
+                    targets[number] = known[number]
+                else:
+                    targets[number] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(_DELETED_SUFFIX)
     return targets

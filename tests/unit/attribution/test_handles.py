@@ -157,3 +157,9 @@ def test_a_descriptor_that_is_known_is_not_read_again() -> None:
         listed = open_files("self", known)
         assert listed[file.fileno()] == "known"
         assert listed.keys() == open_files().keys()
+
+
+def test_the_folder_that_is_listed_has_no_number_of_a_file_that_was_closed() -> None:
+    # All lower numbers are in use, so the listing takes this one.
+    number = min({*range(1000)} - {*open_files()})
+    assert number not in open_files("self", {number: "closed"})
