@@ -27,9 +27,9 @@ MOST_LINES = {
     "judge": 1880,
     "model": 1765,
     "plugin": 5280,
-    "probes": 3425,
+    "probes": 3440,
     "report": 1870,
-    "runner": 4450,
+    "runner": 4470,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.
