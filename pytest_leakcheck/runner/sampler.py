@@ -294,7 +294,7 @@ class Sampler:
             self._note_released(row, before, on_device, in_children)
         else:
             self._fds[row], self._threads[row], self._processes[row] = before
-        if elsewhere:
+        if elsewhere and watch.enabled:
             # Rows with garbage and without leave other amounts there.
             self._collection.empty_free_lists(objects)
 

@@ -44,12 +44,18 @@ def test_running_out_is_a_leak(project: Project) -> None:
 
 def test_the_collector_as_the_user_has_it(project: Project) -> None:
     outcome = project.run_test("""
-        import gc, os
+        import gc, os, subprocess, sys
         import pytest
 
         class Cycle:
             def __init__(self): self.me, self.file = self, os.open(__file__, os.O_RDONLY)
             def __del__(self): os.close(self.file)
+
+        @pytest.fixture(scope="class")
+        def child():
+            with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+                yield
+                process.stdin.close()
 
         @pytest.mark.fd_budget(0)
         def test_on(): Cycle()
@@ -63,6 +69,7 @@ def test_the_collector_as_the_user_has_it(project: Project) -> None:
                 gc.enable()
                 gc.collect()
             def test_off(self): Cycle()
+            def test_off_beside_a_child(self, child): Cycle()
 
         @pytest.mark.fd_budget(0, unclosed="allow")
         def test_allowed(): Cycle()
@@ -81,7 +88,7 @@ def test_the_collector_as_the_user_has_it(project: Project) -> None:
     assert outcome.verdicts["test_on", "fd"] == "unclosed"
     assert outcome.finding("test_on")["slope"] == 1.0
     assert outcome.finding("test_on")["colour"] == "red"
-    assert outcome.verdicts["test_off", "fd"] == "leak"
+    assert outcome.verdicts["test_off", "fd"] == outcome.verdicts["test_off_beside_a_child", "fd"] == "leak"
     assert "collector    disabled by the program" in outcome.text
     assert outcome.verdicts["test_allowed", "fd"] == "ok"
     assert (outcome.verdicts["test_warned", "fd"], outcome.finding("test_warned")["colour"]) == ("unclosed", "yellow")
@@ -90,7 +97,7 @@ def test_the_collector_as_the_user_has_it(project: Project) -> None:
         "yellow",
     )
     # What pytest warns of in the class is shown as in a plain session.
-    assert outcome.last_line == "2 failed, 4 passed, 1 warning"
+    assert outcome.last_line == "3 failed, 4 passed, 1 warning"
 
 
 def test_bounded_caches_are_no_leak(project: Project) -> None:
