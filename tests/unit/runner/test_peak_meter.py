@@ -210,7 +210,7 @@ def test_the_variable_may_be_of_a_thread_that_waits(monkeypatch: pytest.MonkeyPa
         return len(parts)
 
     culprit = named(lambda: work(parts))
-    assert culprit.source == 'globals()["keep"](bytes(range(256)) * 4096)'
+    assert culprit.source == 'globals()["keep"](bytes(range(256)) * 4096)', culprit.unresolved
     assert culprit.owner is not None
     assert culprit.owner.name.endswith("work() local 'parts'")
 
