@@ -33,7 +33,6 @@ class _FrozenObjects:
     def begin(self) -> None:
         """Count the frozen objects at the start of a series."""
         self._counts[0], self._counts[1] = gc.get_freeze_count(), 0
-        self.is_due = False
 
     def keep(self) -> None:
         """Take note of those that are gone, just before all objects are unfrozen."""
@@ -145,8 +144,6 @@ class Sampler:
         for _ in range(ROUNDS):
             self.instruments.watch.collect()
         self._collection.restart()
-        if walks_frozen:
-            self.frozen.begin()
         resident = self.instruments.resident
         if resident is not None and resident.named:
             self.samples.follow_children(descendants(os.getpid()) if self.instruments.tree.read().process else ())
@@ -156,6 +153,8 @@ class Sampler:
         self.settling.start_clocks()
         # What the first reading of the folders allocates is then part of the start level.
         self._read_folders(0)
+        if walks_frozen:
+            self.frozen.begin()
         self._read_into(0, True)
 
     def read(self, whole: bool = True) -> None:  # noqa: FBT002 - by position, because it is called in each iteration

@@ -87,8 +87,9 @@ def test_a_measurement_that_has_ended_leaves_no_garbage() -> None:
     assert gc.collect() == 0
 
 
-def test_objects_made_for_each_iteration_count_once_though_some_were_frozen() -> None:
-    """As what pytest makes for each iteration, if objects are frozen again in the midst of a series."""
+@pytest.mark.parametrize("starts_again", [False, True])
+def test_objects_made_for_each_iteration_count_once_though_some_were_frozen(starts_again: bool) -> None:
+    """As what pytest makes for each iteration, if objects are frozen again in the midst of a series or before the next."""
     sampler = Sampler(["object", "heap"], {}, 100)
     try:
         made = [[number] for number in range(8)]
@@ -99,7 +100,9 @@ def test_objects_made_for_each_iteration_count_once_though_some_were_frozen() ->
             if row == 5:
                 sampler.thaw("object")
                 sampler.refreeze()
-        objects = sampler.samples.columns["object"][2:13]
+                if starts_again:
+                    sampler.start()
+        objects = sampler.samples.columns["object"][0 if starts_again else 2 : sampler.samples.n + 1]
     finally:
         sampler.close()
     assert made
