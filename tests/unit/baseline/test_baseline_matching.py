@@ -37,6 +37,7 @@ SHARED = {
     "logging.getLogger('root').handlers": "module logging",
     "Logger.manager.loggerDict": "class Logger in logging",
     "finalize._registry": "class finalize in weakref",
+    "os.register_at_fork": "os.register_at_fork",
     "multiprocessing.util._finalizer_registry": "module multiprocessing.util",
     "xml.etree.ElementTree._namespace_map": "module xml.etree.ElementTree",
 }
