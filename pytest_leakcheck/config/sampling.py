@@ -122,23 +122,34 @@ class Forecast:
         self._left = {test: seconds.get(test) for test in tests}
         self.tests = len(tests)
         # How many tests have ended, and how long these took.
-        self.done, self._spent = 0, 0.0
+        self.done, self.spent = 0, 0.0
 
     def may_take(self, test: str, seconds: float) -> bool:
         """Return whether a test took so long in an earlier session, or is not known to take less."""
         expected = self._left.get(test)
         return expected is None or expected >= seconds
 
+    def add(self, test: str) -> None:
+        """Add a test that is to be measured."""
+        self._left[test] = None
+        self.tests += 1
+
+    def drop(self, test: str) -> None:
+        """Take away a test that is not to be measured after all."""
+        if test in self._left:
+            del self._left[test]
+            self.tests -= 1
+
     def end(self, test: str, seconds: float) -> None:
         """Note that a test has ended, after this many seconds."""
         if test in self._left:
             del self._left[test]
             self.done += 1
-            self._spent += seconds
+            self.spent += seconds
 
     def seconds_left(self, test: str = "", elapsed: float = 0.0) -> float | None:
         """Return the expected seconds until all tests have ended, with `test` running; None if too little is known."""
-        usual = self._spent / self.done if self._usual is None and self.done else self._usual
+        usual = self.spent / self.done if self._usual is None and self.done else self._usual
         if usual is None:
             return None
         left = {name: usual if seconds is None else seconds for name, seconds in self._left.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Generator, Iterable, Sequence
-from math import inf
+from math import ceil, inf
 from typing import Any, Final
 
 import pytest
@@ -15,6 +15,7 @@ from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.escaping import printable
 from pytest_leakcheck.model.finding import Finding
+from pytest_leakcheck.model.units import format_count
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.inert import LeakError
 from pytest_leakcheck.plugin.other_plugins import is_worker, within_timeout
@@ -140,6 +141,8 @@ class Sampling:
         # By node id, the seconds that the tests of this session took, and those that are red.
         self._seconds: dict[str, float] = {}
         self._red: set[str] = set()
+        # How many of them no earlier session has judged.
+        self._new = 0
 
     def choose(self, items: Collection[pytest.Item], unmarked: Collection[str]) -> None:
         """Leave out items that this session does not judge; `unmarked` are the ids of those judged without a mark."""
@@ -187,18 +190,29 @@ class Sampling:
         """Keep the costs in pytest's cache, if there is one."""
         if not self._seconds or is_worker(self._config) or self._cache is None:
             return
+        self._count_new()
         known = {test: [one.seconds, one.measured, one.red] for test, one in self._known_costs().items()}
         now = round(clock.wall_time())
         known |= {test: [round(seconds, 2), now, test in self._red] for test, seconds in self._seconds.items()}
         self._cache.set(_CACHE, known)
 
-    def describe(self, left_out: int) -> str:
-        """Return a line on the tests for which there was no time; `left_out` is their number."""
-        turn = "those that have waited longest come first next time"
-        if self._cache is None:
-            turn = "the next session begins with the same ones, because pytest's cache is off"
+    def describe(self, left_out: Collection[str]) -> str:
+        """Return a line on the tests for which there was no time."""
+        turn = "the next session begins with the same ones, because pytest's cache is off"
+        if self._cache is not None:
+            never_judged = len(set(left_out) - self._known_costs().keys())
+            turn = "those that have waited longest come first next time"
+            if not never_judged:
+                turn += "; earlier sessions have judged all of them"
+            elif new := self._count_new():
+                turn += f"; about {format_count(ceil(never_judged / new), 'more session')} until all were judged"
         judged = len(self._seconds)
-        return f"{judged:,} of {judged + left_out:,} tests judged in {self._settings.session_time}: {turn}"
+        return f"{judged:,} of {judged + len(left_out):,} tests judged in {self._settings.session_time}: {turn}"
+
+    def _count_new(self) -> int:
+        """Return how many tests were judged for the first time; once the costs are kept, all of them are known."""
+        self._new = self._new or len(self._seconds.keys() - self._known_costs().keys())
+        return self._new
 
     def forecast(self, tests: Collection[str]) -> Forecast:
         """Return how long these tests are expected to take."""

@@ -213,9 +213,12 @@ def is_distributed(config: pytest.Config) -> bool:
 
 
 @contextlib.contextmanager
-def sending_reports_of(number: int, config: pytest.Config) -> Iterator[None]:
-    """Let an xdist worker send reports of the item with this number, which has already run; elsewhere, do nothing."""
-    plugins = config.pluginmanager.get_plugins() if is_worker(config) else ()
+def sending_reports_of(number: int, item: pytest.Item) -> Iterator[None]:
+    """Let an xdist worker send reports of the item with this number, which has already run, and then its end.
+
+    Elsewhere, do nothing.
+    """
+    plugins = item.config.pluginmanager.get_plugins() if is_worker(item.config) else ()
     interactor: Any = next((one for one in plugins if hasattr(one, "item_index")), None)
     if interactor is None:
         yield
@@ -226,6 +229,7 @@ def sending_reports_of(number: int, config: pytest.Config) -> Iterator[None]:
         yield
     finally:
         interactor.item_index = before
+        interactor.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
 def prepare_own_folder(config: pytest.Config) -> None:

@@ -1,4 +1,6 @@
-"""On a terminal, show how far a slow test and the session are. Elsewhere, add to ``-v`` how often each test was repeated.
+"""On a terminal, show how far a slow test and the session are. Elsewhere, estimate now and then how long the rest takes.
+
+Under ``-v``, add how often each test was repeated.
 
 The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted from the readings
 (`runner.progress`). It stands below what is printed, and is erased without a trace.
@@ -21,7 +23,8 @@ from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.plugin import keys
-from pytest_leakcheck.plugin.collection import Sampling, find_debugger, is_asked, is_judged_now
+from pytest_leakcheck.plugin.collection import NOT_REACHED, Sampling, find_debugger, is_asked, is_judged_now, waits
+from pytest_leakcheck.plugin.other_plugins import is_distributed
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import OwnFile
 from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
@@ -29,6 +32,8 @@ from pytest_leakcheck.runner import progress
 
 # Seconds. A test that took less in the last session has no line at its beginning; a shorter session, no estimate.
 _SLOW: Final = 1.0
+# Without a line, the first estimate comes after this many seconds of judging, and each further one after twice as many.
+ESTIMATE_AFTER = 30.0
 _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
 _MAX_WIDTH: Final = 80
 # Make sure that there is a line below: move down, which scrolls at the bottom, and up again; the column stays. Save the
@@ -51,6 +56,10 @@ class ProgressLine:
         self._config, self._sampling = config, sampling
         self._line: TransientLine | None = None
         self._forecast = Forecast((), {})
+        self._estimate_after = ESTIMATE_AFTER
+        # What workers have run and will judge later; with `--dist=each`, several run the same tests.
+        self._has_workers = is_distributed(config) and config.getoption("dist") != "each"
+        self._passed: set[str] = set()
         self._red: set[str] = set()
         # Of the findings of the report that is being logged.
         self._iterations, self._seconds = 0, 0.0
@@ -65,12 +74,28 @@ class ProgressLine:
         self._seconds += finding.recording.seconds
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logreport(self) -> Generator[None, object, object]:
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
         self._erase()
+        if self._has_workers:
+            is_waiting = getattr(report, "leakcheck_not_asked", "") == NOT_REACHED
+            (self._passed.add if is_waiting else self._passed.discard)(report.nodeid)
         try:
             return (yield)
         finally:
             self._iterations, self._seconds = 0, 0.0
+
+    @pytest.hookimpl
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Note that a worker has run a test that it will judge, or for the second time, that it has judged it."""
+        if not self._has_workers:
+            return
+        now = clock.monotonic()
+        if nodeid in self._passed:
+            self._passed.discard(nodeid)
+            self._forecast.add(nodeid)
+        else:
+            self._end(nodeid, now - self._began)
+        self._began = now
 
     @pytest.hookimpl(wrapper=True)
     def pytest_report_teststatus(self) -> Generator[None, _Status, _Status]:
@@ -132,15 +157,17 @@ class ProgressLine:
         self._open_line()
         if self._line is not None:
             self._config.add_cleanup(progress.follow(self._follow))
-        elif self._config.get_verbosity() <= 0:
-            # Nothing is shown of a single test, so none needs to cost anything.
+        elif self._config.get_verbosity() < 0:
             self._config.pluginmanager.unregister(self)
         return list(filter(None, [self._estimate(len(items))]))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         if not is_judged_now(item):
-            return (yield)
+            result = yield
+            if waits(item) and not item.stash[keys.FIRST_RUN].passed:
+                self._forecast.drop(item.nodeid)
+            return result
         self._item, self._began = item, clock.monotonic()
         self._due = self._began + progress.AFTER
         if keys.FIRST_RUN in item.stash:
@@ -150,8 +177,20 @@ class ProgressLine:
             return (yield)
         finally:
             self._item = None
-            self._forecast.end(item.nodeid, clock.monotonic() - self._began)
             self._erase()
+            self._end(item.nodeid, clock.monotonic() - self._began)
+
+    def _end(self, nodeid: str, seconds: float) -> None:
+        """Note that a test has been judged; without a line, write how long the rest takes, if that is due."""
+        forecast = self._forecast
+        forecast.end(nodeid, seconds)
+        if self._line is not None or self._config.get_verbosity() < 0 or forecast.spent < self._estimate_after:
+            return
+        self._estimate_after = 2 * forecast.spent
+        if left := forecast.seconds_left():
+            left = max(0.0, min(left, self._sampling.limit - forecast.spent))
+            done = f"{forecast.done:,} of {format_count(forecast.tests, 'test')} judged"
+            write_between(self._config, f"leakcheck: {done}, about {format_duration(left)} left")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> Generator[None, object, object]:
@@ -189,6 +228,18 @@ class ProgressLine:
             left = self._forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
             session = SessionProgress(self._forecast.done, self._forecast.tests, len(self._red), left)
             self._line.draw(progress_line(session, self._line.width, self._item.name, step, details))
+
+
+def write_between(config: pytest.Config, text: str) -> None:
+    """End the line in which tests are printed, and write one below it, except under ``-q``."""
+    reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None:
+        return
+    if reporter._tw.width_of_current_line:
+        reporter._tw.line()
+    reporter.currentfspath = None
+    if config.get_verbosity() >= 0:
+        reporter.write_line(text, light=True)
 
 
 class TransientLine:

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
@@ -20,6 +20,7 @@ from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.collection import ELSEWHERE, waits
 from pytest_leakcheck.plugin.other_plugins import AllureResults, is_worker, sending_reports_of
 from pytest_leakcheck.plugin.pending_errors import PendingErrors
+from pytest_leakcheck.plugin.progress_line import write_between
 from pytest_leakcheck.plugin.session_report import SessionReport
 
 
@@ -34,7 +35,8 @@ class SecondPass:
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         result = yield
         if items := list(self._items_to_judge(session)):
-            self._announce(session.config, len(items))
+            if not is_worker(session.config):
+                write_between(session.config, f"leakcheck: judging {format_count(len(items), 'test')}")
             if hasattr(signal, "alarm"):
                 # One that a test has left: in a plain session, no test would be running any more.
                 signal.alarm(0)
@@ -60,22 +62,12 @@ class SecondPass:
                 # A plugin such as pytest-forked ran it in another process.
                 self._report.add_unjudged(item.nodeid, ELSEWHERE)
 
-    def _announce(self, config: pytest.Config, count: int) -> None:
-        reporter: Any = config.pluginmanager.getplugin("terminalreporter")
-        if reporter is None or is_worker(config):
-            return
-        if reporter._tw.width_of_current_line:
-            reporter._tw.line()
-        reporter.currentfspath = None
-        if config.get_verbosity() >= 0:
-            reporter.write_line(f"leakcheck: judging {format_count(count, 'test')}", light=True)
-
     def _judge(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         numbers = {item: number for number, item in enumerate(session.items)}
         for item, nextitem in zip(items, [*items[1:], None], strict=True):
             item.stash[keys.FIRST_RUN].judging = True
             try:
-                with sending_reports_of(numbers[item], session.config):
+                with sending_reports_of(numbers[item], item):
                     item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
                 reason = item.stash[keys.NOT_ASKED] or item.stash[keys.UNMEASURED]
             except Exception as error:  # noqa: BLE001 - a test may have replaced what judging it takes

@@ -213,7 +213,7 @@ class SessionReport:
 
     def _closing_lines(self) -> Iterator[tuple[str, str]]:
         """Yield what is to be done next time, as (color, text)."""
-        left_out = self._tally.without_finding.count(NO_TIME)
+        left_out = self._tally.not_judged_for(NO_TIME)
         if self._sampling is not None and left_out:
             yield from (("yellow", part) for part in fold(f"leakcheck: {self._sampling.describe(left_out)}"))
         yield from self._baseline.lines()

@@ -75,6 +75,10 @@ class Tally:
         """The reason of each test that is not judged."""
         return [reason for test, reason in self.not_judged.items() if test not in self.worst]
 
+    def not_judged_for(self, reason: str) -> list[str]:
+        """Return the tests that are not judged for a reason."""
+        return [test for test, why in self.not_judged.items() if why == reason and test not in self.worst]
+
     @property
     def tests(self) -> int:
         return len(self.worst) + len(self.without_finding)

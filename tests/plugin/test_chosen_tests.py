@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from projects import Outcome, Project
@@ -83,6 +85,9 @@ def test_a_session_has_a_time_and_the_next_goes_on_with_the_rest(project: Projec
             line = f"leakcheck: {len(names)} of 12 tests judged in 0.6s: those that have waited longest come first"
             assert line in ran.one_line, ran.text
             assert f"{rest} session time" in ran.text
+            never = 12 - len(names.union(*seen))
+            more = r"about \d+ more sessions? until all were judged" if never else "earlier sessions have judged all"
+            assert re.search(more, ran.one_line), ran.text
         new = {name for name in names if not any(name in earlier for earlier in seen)}
         assert new or set().union(*seen) == {f"test_it[{number}]" for number in range(12)}
         seen.append(names)

@@ -219,3 +219,47 @@ def test_workers_under_verbose_count_the_iterations(project: Project) -> None:
         ("PASSED", "test_clean"): True,
         ("PASSED", "test_plain"): False,
     }
+
+
+EAGER = """
+    from pytest_leakcheck.plugin import progress_line
+
+    progress_line.ESTIMATE_AFTER = 0.0
+"""
+SUITE = """
+    import os, pytest
+    KEPT = []
+
+    @pytest.mark.parametrize("number", range(8))
+    def test_it(number): pass
+
+    def test_leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
+
+    def test_fails(): assert 0
+
+    @pytest.mark.leakcheck(False)
+    def test_plain(): pass
+"""
+ESTIMATE = re.compile(r"^leakcheck: (\d+) of (\d+) tests judged, about [\d.]+ (?:s|min|h) left$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2"), ("-q",)])
+def test_a_log_has_an_estimate_now_and_then(project: Project, arguments: tuple[str, ...]) -> None:
+    """Each stands on a line of its own, and counts what is judged: not what failed at first, or is judged by nobody."""
+    project.write("conftest.py", EAGER)
+    ran = project.run_test(SUITE, "--leakcheck-scope=all", *arguments, CI="true")
+    told = [tuple(map(int, one)) for one in ESTIMATE.findall(ran.text)]
+    if arguments == ("-q",):
+        assert not told
+        return
+    assert told, ran.text
+    assert told == sorted({*told})
+    # A worker may begin to judge before the other one has run all of its tests.
+    assert {tests for _done, tests in told} == {9} if not arguments else told[-1][1] <= 9
+    assert all(0 < done < tests for done, tests in told)
+    # Each comes after twice as much time as the one before.
+    assert len(told) <= 5
+
+
+def test_a_short_session_has_none(project: Project) -> None:
+    assert not ESTIMATE.search(project.run_test(SUITE, "--leakcheck-scope=all").text)

@@ -115,6 +115,16 @@ def test_without_an_earlier_session_this_one_counts() -> None:
     assert Forecast([], {}).seconds_left() is None
 
 
+def test_tests_come_and_go() -> None:
+    forecast = Forecast(["a"], {})
+    for name in ("b", "c", "d"):
+        forecast.add(name)
+    forecast.drop("d")
+    forecast.drop("elsewhere")
+    forecast.end("a", 4.0)
+    assert (forecast.tests, forecast.done, forecast.spent, forecast.seconds_left()) == (3, 1, 4.0, 8.0)
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (99.4, "99 s"), (100, "2 min"), (2460, "41 min"), (9000, "2.5 h")]
 )
