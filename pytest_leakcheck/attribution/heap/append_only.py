@@ -8,22 +8,37 @@ from __future__ import annotations
 
 import dis
 import gc
+import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from dataclasses import dataclass
+from itertools import chain, compress, repeat
 from types import CodeType, FunctionType
 from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution import inspection
-from pytest_leakcheck.attribution.call_paths import is_standard
+from pytest_leakcheck.attribution.call_paths import is_harness, is_standard
+from pytest_leakcheck.attribution.heap.growing_containers import list_subclasses
 from pytest_leakcheck.attribution.heap.reference_paths import is_class, is_ours, module_name
 from pytest_leakcheck.model.culprit import Site
 
 _Use: TypeAlias = Literal["adds", "iterates", "begins", "other"]
 _ADDING: Final = frozenset({"add", "append", "appendleft", "extend"})
 _LOADS_METHOD: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+_OF_ATTRIBUTES: Final = _LOADS_METHOD | {"STORE_ATTR", "DELETE_ATTR"}
+# From Python 3.12 on, the lowest bit of LOAD_ATTR tells that the attribute is called.
+_CALLS_BY_ATTRIBUTE: Final = sys.version_info >= (3, 12)
 # Of a set, elements that are compared by identity: of others, there may be only so many.
 _BY_IDENTITY: Final = (object.__hash__, object.__eq__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Named:
+    """A container, the names of all that refers to it, and the classes that it is an attribute of, or of their objects."""
+
+    container: object
+    names: frozenset[str]
+    classes: tuple[type, ...]
 
 
 def are_append_only(containers: Sequence[object], path: Sequence[Site]) -> bool:
@@ -38,10 +53,10 @@ def are_append_only(containers: Sequence[object], path: Sequence[Site]) -> bool:
     on_path = {(site.file, site.line) for site in path if not is_standard(site.file)}
     files = {file for file, _line in on_path}
     called = [code for code in codes if code.co_filename in files and not on_path.isdisjoint(_list_lines(code))]
-    if any("_IF_" in one.opname for code in called for one in dis.get_instructions(code)):
+    if any(_has_condition(code, {line for file, line in on_path if file == code.co_filename}) for code in called):
         return False
     for one in containers:
-        uses = _list_uses(one, functions, _find_names(one, containers)) if _is_unbounded(one) else []
+        uses = _list_uses(functions, _find_names(one, containers)) if _is_unbounded(one) else []
         adding = {code for code, use in uses if use == "adds"}
         if adding.isdisjoint(called) or any(use == "other" for _code, use in uses):
             return False
@@ -52,6 +67,14 @@ def _list_lines(code: CodeType) -> Iterator[tuple[str, int]]:
     return ((code.co_filename, line) for _start, _end, line in code.co_lines() if line)
 
 
+def _has_condition(code: CodeType, lines: Collection[int]) -> bool:
+    """Return whether code decides whether to reach the last of its lines; what follows it decides nothing, but in a loop."""
+    steps = list(dis.get_instructions(code))
+    reached = max((one.offset for one in steps if one.positions and one.positions.lineno in lines), default=sys.maxsize)
+    loops = any("JUMP_BACKWARD" in one.opname for one in steps)
+    return any("_IF_" in one.opname and (loops or one.offset < reached) for one in steps)
+
+
 def _is_unbounded(container: Any) -> bool:
     kind = type(container)
     if kind is set:
@@ -60,18 +83,21 @@ def _is_unbounded(container: Any) -> bool:
     return kind is list or (kind is deque and container.maxlen is None)
 
 
-def _find_names(container: object, beside: object) -> frozenset[str]:
-    """Return the names of all variables and attributes that refer to it; none if anything else does, but `beside`."""
+def _find_names(container: object, beside: object) -> _Named:
+    """Find all variables and attributes that refer to it; no names if anything else does, but `beside`."""
     found: set[str] = set()
+    classes: list[type] = []
     for holder in gc.get_referrers(container):
         if holder is beside or is_ours(holder):
             continue
         spaces = gc.get_referrers(holder) if type(holder) is dict and not module_name(holder) else [holder]
-        names = list(chain.from_iterable(map(_names_in, spaces, repeat(container))))
-        if not names:
-            return frozenset()
-        found.update(names)
-    return frozenset(found)
+        names = list(map(_names_in, spaces, repeat(container)))
+        if not any(names):
+            return _Named(container, frozenset(), ())
+        found.update(chain.from_iterable(names))
+        named = (one for one in compress(spaces, names) if not module_name(one))
+        classes += (one if is_class(one) else type(one) for one in named)
+    return _Named(container, frozenset(found), tuple(classes))
 
 
 def _names_in(space: object, container: object) -> list[str]:
@@ -87,20 +113,20 @@ def _read_variables(space: Any) -> Mapping[str, object]:
     return inspection.instance_dict(space) or dict(inspection.slots(space))
 
 
-def _list_uses(
-    container: object, functions: Sequence[FunctionType], names: frozenset[str]
-) -> list[tuple[CodeType, _Use]]:
+def _list_uses(functions: Sequence[FunctionType], named: _Named) -> list[tuple[CodeType, _Use]]:
     """List each use of one of the names, with the code that it is in."""
     found: list[tuple[CodeType, _Use]] = []
+    names = named.names
     for function in functions if names else ():
-        if is_standard(function.__code__.co_filename):
+        file = function.__code__.co_filename
+        # Those name only what is theirs.
+        if is_standard(file) or is_harness(file):
             continue
         for code in _iter_code(function.__code__):
             if not names.isdisjoint(code.co_names) or not names.isdisjoint(
                 one for one in code.co_consts if type(one) is str
             ):
-                known = {name for name in names if function.__globals__.get(name) is container}
-                found += zip(repeat(code), _iter_uses(code, names, known))
+                found += zip(repeat(code), _iter_uses(code, function, named))
     return found
 
 
@@ -111,13 +137,14 @@ def _iter_code(code: CodeType) -> Iterator[CodeType]:
             yield from _iter_code(inner)
 
 
-def _iter_uses(code: CodeType, names: frozenset[str], variables: Collection[str]) -> Iterator[_Use]:
+def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterator[_Use]:
     steps = [one for one in dis.get_instructions(code) if one.opname not in ("EXTENDED_ARG", "NOP")]
-    for one, then, later in zip(steps, [*steps[1:], None], [*steps[2:], None, None], strict=False):
-        if type(one.argval) is not str or one.argval not in names:
+    for before, one, then, later in zip(
+        [None, *steps], steps, [*steps[1:], None], [*steps[2:], None, None], strict=False
+    ):
+        if type(one.argval) is not str or one.argval not in named.names:
             continue
-        if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL") and one.argval not in variables:
-            # A variable of another module.
+        if _is_another(before, one, code, function, named):
             continue
         loads = one.opname.startswith("LOAD_") and one.opname != "LOAD_CONST"
         if loads and then is not None and then.opname in _LOADS_METHOD and then.argval in _ADDING:
@@ -130,3 +157,45 @@ def _iter_uses(code: CodeType, names: frozenset[str], variables: Collection[str]
             yield "begins"
         else:
             yield "other"
+
+
+def _is_another(
+    before: dis.Instruction | None, one: dis.Instruction, code: CodeType, function: FunctionType, named: _Named
+) -> bool:
+    """Return whether an instruction uses another variable or attribute with one of the names, for certain."""
+    variables = function.__globals__
+    if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
+        # A variable of another module.
+        return variables.get(one.argval) is not named.container
+    if before is None or one.opname not in _OF_ATTRIBUTES:
+        return False
+    if one.opname == "LOAD_METHOD" or (one.opname == "LOAD_ATTR" and _CALLS_BY_ATTRIBUTE and (one.arg or 0) & 1):
+        # A container cannot be called.
+        return True
+    if before.opname == "LOAD_GLOBAL":
+        holder = variables.get(before.argval)
+        spaces = inspection.mro_of(holder) if is_class(holder) else [holder] if module_name(holder) else []
+        return bool(spaces) and not any(_read_variables(space).get(one.argval) is named.container for space in spaces)
+    loaded = before.argval[-1] if type(before.argval) is tuple else before.argval
+    is_first = code is function.__code__ and code.co_argcount > 0 and loaded == code.co_varnames[0]
+    if "LOAD_FAST" not in before.opname or not is_first:
+        return False
+    # An attribute of the object whose method it is.
+    cls = _class_of(function)
+    return cls is not None and not any(_derive_from_both(cls, holder) for holder in named.classes)
+
+
+def _class_of(function: FunctionType) -> type | None:
+    """Return the class that a function is a method of; None if it is none, or this is not certain."""
+    *outer, name = function.__qualname__.split(".")
+    found: Any = function.__globals__
+    for part in outer:
+        found = found.get(part) if type(found) is dict else inspection.namespace_of(found).get(part)
+        if not is_class(found):
+            return None
+    return found if outer and inspection.namespace_of(found).get(name) is function else None
+
+
+def _derive_from_both(one: type, other: type) -> bool:
+    """Return whether an object may be of two classes."""
+    return any(other in inspection.mro_of(below) for below in (one, *list_subclasses((one,))))

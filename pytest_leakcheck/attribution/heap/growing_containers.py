@@ -204,7 +204,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     # This comes first, so that it lists nothing made here: lists that hold each other would become garbage.
     objects = gc.get_objects()
     found = _Found()
-    derived = set(map(id, _list_subclasses(inspection.CONTAINERS)))
+    derived = set(map(id, list_subclasses(inspection.CONTAINERS)))
     arrays = inspection.array_types()
     untracked: dict[int, dict[Any, Any]] = {}
     # Read everything about an object in one pass, because fetching an object from memory takes longer than reading it.
@@ -240,11 +240,12 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     return found
 
 
-def _list_subclasses(kinds: Iterable[type]) -> Iterator[type]:
+def list_subclasses(kinds: Iterable[type]) -> Iterator[type]:
+    """Yield all classes below these."""
     for kind in kinds:
         below: list[type] = type.__subclasses__(kind)
         yield from below
-        yield from _list_subclasses(below)
+        yield from list_subclasses(below)
 
 
 def _chunks(objects: Sequence[object]) -> Iterator[list[object]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +32,14 @@ def iterates():
 def bounds():
     if bounding: bounded.append(1)
 bounding = 1
+def asks_later():
+    asked_since.append(1)
+    assert bounding
+def asks_in_a_loop():
+    for _ in range(3):
+        asked_in_a_loop.append(1)
+        if bounding: break
+asked_since, asked_in_a_loop = [], []
 def measures(): measured.append(len(measured))
 def takes(): taken_from.append(1)
 def gives(): return taken_from.pop()
@@ -48,6 +57,27 @@ class Owner:
     def keep_shared(self): Owner.shared_by_all.append(1)
     def keep_until_reset(self): self.entries_reset.append(1)
     def reset(self): self.entries_reset = []
+
+class Base:
+    rows_of_all = []
+    def add_row(self): Base.rows_of_all.append(1)
+class Mixin:
+    def clear_rows(self): self.rows_of_all.clear()
+class Both(Base, Mixin): ...
+
+class Alike:
+    def __init__(self): self.values_kept = self.values_shared = None
+    def reads(self, other): return self.values_kept, unlike.values_kept, Alike.values_kept, other.values_kept()
+    def writes(self): self.values_kept = []
+    def of_any(self, other): return other.values_shared
+    @staticmethod
+    def of_first(other): return other.values_first
+    values_kept = ()
+import types as unlike
+values_kept, values_shared, values_first = [], [], []
+def keeps(): values_kept.append(1)
+def shares(): values_shared.append(1)
+def first(): values_first.append(1)
 
 def elsewhere(): unrelated.append(1)
 unrelated = []
@@ -85,10 +115,24 @@ def test_what_is_only_added_to_is_append_only(module: ModuleType) -> None:
     assert judged(module, "keep_shared", module.Owner, "shared" + "_by_all")
 
 
+def test_a_condition_that_follows_decides_nothing(module: ModuleType) -> None:
+    code = module.asks_later.__code__
+    path = (Site(code.co_filename, code.co_firstlineno + 1, code.co_qualname),)
+    assert are_append_only((next(value for name, value in vars(module).items() if name.endswith("since")),), path)
+
+
+def test_another_object_with_such_an_attribute_is_left_out(module: ModuleType) -> None:
+    """Another module, class or object has one of the same name: for certain, because it is named there, or called."""
+    assert judged(module, "keeps", module, "values" + "_kept")
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [
+        ("shares", "values" + "_shared"),
+        ("first", "values" + "_first"),
         ("bounds", "bounded"),
+        ("asks_in_a_loop", "asked_in_a_loop"),
         ("measures", "measured"),
         ("takes", "taken_from"),
         ("appends_in_two_places", "in_two_places"),
@@ -101,6 +145,14 @@ def test_what_is_only_added_to_is_append_only(module: ModuleType) -> None:
 )
 def test_what_may_be_bounded_is_not(module: ModuleType, path: str, name: str) -> None:
     assert not judged(module, path, module, name)
+
+
+def test_a_method_of_a_class_beside_it_may_take_from_it(module: ModuleType) -> None:
+    path, name = module.Base.add_row, next(one for one in vars(module.Base) if one.startswith("rows"))
+    assert not are_append_only((getattr(module.Base, name),), (site(path),))
+    del module.Both
+    gc.collect()
+    assert are_append_only((getattr(module.Base, name),), (site(path),))
 
 
 def test_an_attribute_that_is_set_again_is_not(module: ModuleType) -> None:
