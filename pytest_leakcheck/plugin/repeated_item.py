@@ -50,6 +50,7 @@ from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.finding_text import junit_properties
 from pytest_leakcheck.runner.environment import ForkGuard
+from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import leave_out_threads
 from pytest_leakcheck.runner.user_gauges import Gauges
@@ -65,6 +66,7 @@ class Repeater:
         self._settings, self._session = settings, session
         self._known_threads: frozenset[str] = frozenset()
         self._left_threads: dict[str, str] = {}
+        self._causes: KnownCauses | None = None
         # Of the test that is being repeated.
         self._snapshot: DeviceSnapshot
 
@@ -218,7 +220,7 @@ class Repeater:
         """Run the item until the repetition ends, and release everything; None as `_repeat`."""
         timer = Timer(item)
         timer.stop()
-        iteration = keys.Iteration(Residue(item), self._repetition(plan, runs), Gauges())
+        iteration = keys.Iteration(Residue(item), self._repetition(item, plan, runs), Gauges())
         item.stash[keys.REPEATING] = iteration
         try:
             return self._iterate(item, iteration, runs, timer)
@@ -238,8 +240,11 @@ class Repeater:
         finally:
             del item.stash[keys.REPEATING]
 
-    def _repetition(self, plan: Plan, runs: _Runs) -> Repetition:
-        return Repetition(plan, left=self._left_threads, has_run=runs.count > 0)
+    def _repetition(self, item: pytest.Item, plan: Plan, runs: _Runs) -> Repetition:
+        causes = self._causes or KnownCauses(item.config.stash[keys.KNOWN])
+        # To tell whose a leak is takes the lines of its test.
+        self._causes = None if self._settings.blame else causes
+        return Repetition(plan, left=self._left_threads, causes=causes, has_run=runs.count > 0)
 
     def _iterate(self, item: pytest.Item, iteration: keys.Iteration, runs: _Runs, timer: Timer) -> Result | None:
         repetition = iteration.repetition

@@ -13,11 +13,13 @@ import inspect
 import linecache
 import re
 import threading
+from array import array
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from math import inf
 from pathlib import Path
 from traceback import walk_tb
@@ -42,8 +44,9 @@ from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kind
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
 from pytest_leakcheck.attribution.heap.reference_paths import count_exit_callbacks, is_ours
 from pytest_leakcheck.attribution.hints import hint_for
-from pytest_leakcheck.attribution.inspection import container_kind, length
+from pytest_leakcheck.attribution.inspection import container_kind, last_entries, length
 from pytest_leakcheck.attribution.tracing import tracing_rounds as rounds
+from pytest_leakcheck.attribution.tracing.backends import Lines
 from pytest_leakcheck.attribution.tracing.tracer import is_wait
 from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import upper_median
@@ -54,6 +57,7 @@ from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.probes.processes import TREE
+from pytest_leakcheck.runner.known_causes import KnownCause, find_container, owner_now
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.sampler import Sampler
 
@@ -104,9 +108,11 @@ class CauseSearch:
         self._verdict = red
         self.resource = red.resource
         self._resource = red.traits
+        self._test, self._causes = run.plan.test, run.causes
         plain_seconds = sampler.settling.seconds_per_iteration()
         reader = sampler.instruments.in_tree if red.resource in TREE else sampler.instruments.counter
-        self._schedule = rounds.Schedule(plain_seconds, deadline, self._collect, reader(red.resource))
+        self._read, self._deadline = reader(red.resource), deadline
+        self._schedule = rounds.Schedule(plain_seconds, deadline, self._collect, self._read)
         self.culprit: Culprit | None = None
         self._found = Culprit(red.resource)
         self._made = rounds.Made()
@@ -116,6 +122,10 @@ class CauseSearch:
         self._pool = ""
         # Whether it is known already that the growth does not end by itself.
         self.is_unbounded = False
+        # By how much the resource grows per iteration, and for each entry of the owner, if that is found by its name; else 0.
+        self.rate = self.each = 0.0
+        # What to say of a cause that another test has had, and that was not searched for.
+        self.recalled = ""
         self._why: dict[str, str] = {}
         self._exits = 0
         self._steps = self._investigate()
@@ -124,6 +134,10 @@ class CauseSearch:
     def has_found(self) -> bool:
         """Whether the line is known, or the owner."""
         return bool(self._made.path or self._found.owner)
+
+    def is_listed(self, verdict: Verdict) -> bool:
+        """Return whether the baseline lists the owner that was found."""
+        return self._causes.lists(self._test, verdict, self._found)
 
     def confirm(self, red: Verdict, start: Identities, deadline: float) -> None:
         """Take a verdict that came later than the search, and prepare a few untraced iterations, in which growth must go on."""
@@ -197,6 +211,8 @@ class CauseSearch:
         if self._verdict.resource == RESIDENT and self._sampler.samples.grown_children():
             self._why = dict.fromkeys(("site", "owner"), _REASON_IN_CHILD)
             return
+        if (yield from self._recall()):
+            return
         # Load what the search itself retains before anything is counted.
         began = clock.monotonic()
         plugin_files()
@@ -206,7 +222,8 @@ class CauseSearch:
         gc.unfreeze()
         objects = len(gc.get_objects())
         before = None
-        if began + objects * _SECONDS_PER_OBJECT < self._schedule.deadline_for(_MIN_OWNER_SECONDS):
+        has_time = began + objects * _SECONDS_PER_OBJECT < self._schedule.deadline_for(_MIN_OWNER_SECONDS)
+        if has_time and self._verdict.outcome != "unclosed":
             before = Census(values=self._resource.in_python_bytes)
             # On a busy machine the count alone may take longer than the time that is left.
             self._schedule.postpone(clock.monotonic() - began)
@@ -229,6 +246,50 @@ class CauseSearch:
             self._why["owner"] = f"a search of {objects:,} objects would take longer than the time that was left"
         else:
             yield from self._find_owner(before, made, earlier)
+
+    def _recall(self) -> Generator[None, None, bool]:
+        """Return whether a known cause accounts for all of the growth, in a few iterations in which one function is traced."""
+        known = self._causes.of(self.resource) if self._verdict.outcome == "leak" else []
+        if not known:
+            return False
+        schedule, containers = self._schedule.renew(self._deadline), [find_container(cause.owner) for cause in known]
+        lengths = array("q", map(length, containers))
+        for _ in schedule.iterations(1.0, 0):
+            yield
+        grown = [at for at, container in enumerate(containers) if length(container) > lengths[at]]
+        if len(grown) != 1:
+            return False
+        return (yield from self._confirm(known[grown[0]], containers[grown[0]], schedule))
+
+    def _confirm(self, cause: KnownCause, container: object, schedule: rounds.Schedule) -> Generator[None, None, bool]:
+        of_handles, counted, before = self._resource.made_of == "handles", 0, self._at_red
+        # The level and the length, in the beginning and now.
+        then, now = array("q", (0, 0)), array("q", (0, 0))
+        with closing(Lines(cause.code, self._read, self._schedule.plain_seconds)) as lines:
+            for counted in schedule.iterations(1.0, rounds.OF_EXACT):
+                lines.arm()
+                yield
+                lines.disarm()
+                schedule.collect()
+                if counted == 0:
+                    lines.forget()
+                    before = handles.take_identities() if of_handles else before
+                now[0], now[1] = self._read(), length(container)
+                if counted == 0:
+                    then[:] = now
+            grown, gained = now[0] - then[0], now[1] - then[1]
+            if counted < rounds.OF_EXACT or not cause.explains(grown, gained, counted, self._verdict):
+                return False
+            if lines.interrupted or lines.line(grown) != cause.site.line:
+                return False
+        if of_handles:
+            new = handles.new_handles(before, handles.take_identities(), self.resource)
+            if not handles.stand_for(last_entries(container, gained), new):
+                return False
+        self._found = replace(self._found, owner=owner_now(cause.owner, container, gained / counted))
+        self._made, self._schedule, self.rate = rounds.Made((cause.site,)), schedule, grown / counted
+        self.is_unbounded, self.recalled = True, f"its cause is that of {cause.test}, and was only confirmed here"
+        return True
 
     def _repeat(self, deadline: float) -> Generator[None, None, None]:
         schedule = self._schedule.renew(deadline)
@@ -350,6 +411,12 @@ class CauseSearch:
             paths = [where.path for one in (self._made, self._kept) if (where := read_path(one.path))]
             self.is_unbounded = are_append_only(holders.objects, tuple(chain.from_iterable(paths)))
             gc.freeze()
+        series, owner = self._sampler.samples.series(self._verdict.resource), holders.owners[0]
+        if owner.gained and series.rises and holders.objects and find_container(owner) is holders.objects[0]:
+            self.rate = self._verdict.slope
+            if all(before <= after for before, after in pairwise(series.readings)):
+                self.rate = upper_median(series.rises.values()) * len(series.rises) / series.iterations
+            self.each = self.rate / owner.gained
 
     def _find_keepers(self, holders: Holders) -> Generator[None, None, None]:
         if not holders.objects and holders.owners[0].name == "atexit":

@@ -20,6 +20,7 @@ from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.memory import PAGE
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
+from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.progress import ProgressReports
 from pytest_leakcheck.runner.room import Room
 from pytest_leakcheck.runner.sampler import Sampler
@@ -87,14 +88,22 @@ class MeasurementRun:
     """The state that the parts of one repetition share.
 
     Attributes:
+        causes: Those that earlier tests had, to which that of this one is added.
         gauges: The reading functions of the user's own counters; the caller may add some until the start level is read.
         sampler: The instruments; None before they are opened.
         limits: The level at which the process would die, by resource, in the unit of the resource.
     """
 
-    def __init__(self, plan: Plan, gauges: dict[str, Callable[[], int]], innocent: InnocentGrowth) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        gauges: dict[str, Callable[[], int]],
+        innocent: InnocentGrowth,
+        causes: KnownCauses | None = None,
+    ) -> None:
         """Begin the time limit."""
         self.plan = plan
+        self.causes = causes if causes is not None else KnownCauses()
         self.gauges = gauges
         self.phases = Phases()
         self.time = TimeLimit(plan.effort.max_time)

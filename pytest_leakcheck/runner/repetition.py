@@ -43,6 +43,7 @@ from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.bounded_caches import KnownCaches
 from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
+from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain, describe_children
 from pytest_leakcheck.runner.room import Used
@@ -64,15 +65,16 @@ class Repetition:
         gauges: dict[str, Callable[[], int]] | None = None,
         left: Mapping[str, str] | None = None,
         *,
+        causes: KnownCauses | None = None,
         has_run: bool = False,
     ) -> None:
         """Start the clock.
 
         The user's `gauges` are read after each iteration; more may be added until the start level is read. `left` is
-        the earlier test that left a thread running, by the thread's number. If the work `has_run` in this process, that
-        is the warm-up of a screen.
+        the earlier test that left a thread running, by the thread's number. `causes` are those of earlier tests; that of
+        this one is added. If the work `has_run` in this process, that is the warm-up of a screen.
         """
-        self._run = MeasurementRun(plan, gauges if gauges is not None else {}, InnocentGrowth(left or {}))
+        self._run = MeasurementRun(plan, gauges if gauges is not None else {}, InnocentGrowth(left or {}), causes)
         self._warmed_up = int(has_run and plan.screen)
         self._measuring: Measuring | None = None
         self._fork_guard = ForkGuard()
@@ -351,6 +353,10 @@ class Measuring:
         """End the search, before the instruments are closed. No iteration follows, even if one was wanted."""
         if self._search is not None:
             self._search.end()
+            if (red := self._run.red) is not None:
+                self._run.verdicts[red.resource] = red.adding(self._search.recalled)
+                if red.outcome == "leak":
+                    self._run.causes.add(self._run.plan.test, self._search.culprit, self._search.each)
         if self._caches is None:
             self._run.innocent.owners.keep()
 
@@ -502,8 +508,9 @@ class Measuring:
     def _measure_on(self, search: CauseSearch) -> bool:
         """After an early search, end with the verdict, or begin the series again and wait whether the growth goes on."""
         run = self._run
-        if search.is_unbounded and self._if_unbounded is not None:
-            run.verdicts[search.resource] = self._if_unbounded
+        early = self._if_unbounded
+        if early is not None and (search.is_unbounded or search.is_listed(early)):
+            run.verdicts[search.resource] = conclude_finding.at_rate(early, search.rate or early.slope)
             search.end()
             return False
         self._search, self._early[search.resource] = None, search

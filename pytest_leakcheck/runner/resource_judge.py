@@ -172,9 +172,10 @@ class ResourceJudge:
         return self._run.time.measured_seconds < min(effort.min_time, effort.max_time)
 
     def _note_slow(self, budget: Budget, context: Context) -> None:
-        """Note growth of memory whose horizon is farther away than a search takes."""
+        """Note growth of memory whose horizon is farther away than a search takes, or whose cause may be known."""
         sampler = self._sampler
-        if (context.effort.usual - sampler.samples.n) * sampler.settling.seconds_per_iteration() < _SEARCH_SECONDS:
+        seconds = (context.effort.usual - sampler.samples.n) * sampler.settling.seconds_per_iteration()
+        if seconds < _SEARCH_SECONDS and not self._run.causes.of(budget.resource):
             return
         suspicion = judge(sampler.samples.series(budget.resource), budget, replace(context, unbounded=True))
         if suspicion is not None and suspicion.outcome == "leak":

@@ -245,7 +245,7 @@ ESTIMATE = re.compile(r"^leakcheck: (\d+) of (\d+) tests judged, about [\d.]+ (?
 
 @pytest.mark.parametrize("arguments", [(), ("-n", "2"), ("-q",)])
 def test_a_log_has_an_estimate_now_and_then(project: Project, arguments: tuple[str, ...]) -> None:
-    """Each stands on a line of its own, and counts what is judged: not what failed at first, or is judged by nobody."""
+    """Each stands on a line of its own, and counts what is judged: not what failed at first, nor what is opted out."""
     project.write("conftest.py", EAGER)
     ran = project.run_test(SUITE, "--leakcheck-scope=all", *arguments, CI="true")
     told = [tuple(map(int, one)) for one in ESTIMATE.findall(ran.text)]

@@ -21,15 +21,15 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 320,
-    "attribution": 5860,
+    "attribution": 5930,
     "baseline": 690,
     "config": 1450,
-    "judge": 1880,
+    "judge": 1885,
     "model": 1765,
-    "plugin": 5340,
+    "plugin": 5345,
     "probes": 3440,
     "report": 1875,
-    "runner": 4470,
+    "runner": 4685,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

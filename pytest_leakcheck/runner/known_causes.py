@@ -1,0 +1,139 @@
+"""The causes of leaks that a session or its baseline knows already.
+
+A leak with a known owner is no pool or cache that fills. If its line is known too, a further test with it needs no search:
+both are confirmed in a few iterations.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from pytest_leakcheck.attribution import inspection
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, is_of_tests, own_owner
+from pytest_leakcheck.model.finding import Finding, Verdict
+from pytest_leakcheck.model.recording import Recording
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.baseline.known_leaks import KnownLeaks
+
+_ROOT: Final = re.compile(r"module (?P<module>\S+)|class (?P<name>\S+) in (?P<of>\S+)")
+_ATTRIBUTE: Final = re.compile(r"\.?(\w+)")
+# Bytes may differ from those of the entries by this share, for the tables that hold these.
+_MAX_BYTES_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCause:
+    """A leak: a container that a module, a class or one of their attributes refers to, and a line of the project.
+
+    While this line runs, the resource grows by `each` per entry of the container, in its unit. `code` is the function of
+    the line.
+    """
+
+    test: str
+    resource: str
+    owner: Owner
+    site: Site
+    code: CodeType
+    each: float
+
+    def explains(self, grown: float, gained: int, iterations: int, verdict: Verdict) -> bool:
+        """Return whether the entries that the container has gained account for all growth, and for that of the verdict."""
+        expected = self.each * gained
+        allowed = 1.0 if verdict.traits.unit == "count" else _MAX_BYTES_SHARE * expected
+        return gained > 0 and abs(grown - expected) < allowed and verdict.slope * iterations < expected + allowed
+
+
+class KnownCauses:
+    """The causes that this process has found, and those of the baseline."""
+
+    def __init__(self, baseline: KnownLeaks | None = None) -> None:
+        # By resource, and name and root of the owner.
+        self._found: dict[tuple[str, str, str], KnownCause] = {}
+        self._baseline = baseline
+
+    def add(self, test: str, culprit: Culprit | None, each: float) -> None:
+        """Take the cause of a leak, once the search for it has ended; `each` is 0 if it cannot be confirmed."""
+        owner = own_owner(culprit)
+        if culprit is None or owner is None or culprit.others or each <= 0:
+            return
+        site = _find_site(culprit)
+        code = _find_code(site) if site is not None else None
+        if site is not None and code is not None:
+            cause = KnownCause(test, culprit.resource, owner, site, code, each)
+            self._found.setdefault((cause.resource, owner.name, owner.root), cause)
+
+    def of(self, resource: str) -> list[KnownCause]:
+        return [cause for cause in self._found.values() if cause.resource == resource]
+
+    def lists(self, test: str, verdict: Verdict, culprit: Culprit) -> bool:
+        """Return whether the baseline lists the owner of growth as a leak, at this rate or a higher one."""
+        owner = own_owner(culprit)
+        if self._baseline is None or owner is None:
+            return False
+        match = self._baseline.match(Finding(test, (verdict,), {}, (), {}, Recording(test, ()), {}, culprit))
+        return match.state == "known" and match.leak is not None and match.leak.owner == owner.name
+
+
+def find_container(owner: Owner) -> object:
+    """Return the container of an owner as it is now; None if its name leads to none."""
+    root = _ROOT.fullmatch(owner.root)
+    if root is None:
+        return None
+    found: Any = sys.modules.get(root["module"] or root["of"])
+    for name in (*(root["name"] or "").split("."), *(step.via for step in _steps_to(owner))):
+        if name:
+            attribute = _ATTRIBUTE.fullmatch(name)
+            found = _read(found).get(attribute[1]) if attribute and found is not None else None
+    return found if inspection.container_kind(found) is not None else None
+
+
+def owner_now(owner: Owner, container: object, gained: float) -> Owner:
+    """Describe an owner as it is in another test, in which its container has gained so many entries per iteration."""
+    steps = (*_steps_to(owner), Step(inspection.describe(container), "entries", suspect=True))
+    return replace(owner, steps=steps, gained=gained)
+
+
+def _steps_to(owner: Owner) -> Iterator[Step]:
+    """Yield the steps from the root of an owner to its container."""
+    return takewhile(lambda step: not step.suspect, owner.steps)
+
+
+def _find_site(culprit: Culprit) -> Site | None:
+    """Return the line of the project, and of no test, in which all of the growth occurs, if there is one."""
+    if culprit.where is None or culprit.companion or culprit.where.process:
+        return None
+    own = [
+        one for one in culprit.where.path if is_own(one.file) and not (is_harness(one.file) or is_of_tests(one.file))
+    ]
+    if culprit.traits.made_of == "handles":
+        return culprit.where.site if culprit.where.site in own else None
+    # An object may consist of several, which lines further in create.
+    return own[0] if own else None
+
+
+def _find_code(site: Site) -> CodeType | None:
+    """Return the code of the function of a line, if its name leads there."""
+    for module in list(sys.modules.values()):
+        found: Any = inspection.instance_dict(module) or {}
+        if found.get("__file__") != site.file:
+            continue
+        for name in site.function.split("."):
+            found = found.get(name) if type(found) is dict else _read(found).get(name)
+        code = found.__code__ if type(found) is FunctionType else None
+        return code if code is not None and code.co_qualname == site.function else None
+    return None
+
+
+def _read(holder: Any) -> Mapping[str, object]:
+    """Return the attributes of an object, without running its code."""
+    if issubclass(type(holder), type):
+        return dict(inspection.namespace_of(holder))
+    return inspection.instance_dict(holder) or dict(inspection.slots(holder))

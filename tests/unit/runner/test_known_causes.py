@@ -1,0 +1,171 @@
+"""A leak whose cause an earlier test has had is confirmed in five iterations; anything else is searched for as ever."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_leakcheck.attribution.call_paths import set_project
+from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, KnownLeaks
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.plan import Effort, Plan
+from pytest_leakcheck.judge.conclude_finding import Result
+from pytest_leakcheck.model.culprit import fingerprint
+from pytest_leakcheck.runner.known_causes import KnownCauses
+from pytest_leakcheck.runner.repetition import Repetition
+
+pytestmark = [
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
+    pytest.mark.usefixtures("frozen", "impatient"),
+]
+SOURCE = """
+import os
+
+descriptors, others, by_number, seconds = [], [], {}, []
+turns = iter(range(1_000_000))
+
+class Part: ...
+class Whole:
+    def __init__(self): self.parts = [Part(), Part()]
+class Registry:
+    wholes = []
+
+def opens(): descriptors.append(os.open(os.devnull, os.O_RDONLY))
+def opens_elsewhere(): descriptors.append(os.open(__file__, os.O_RDONLY))
+def opens_another(): others.append(os.open(os.devnull, os.O_RDONLY))
+def keeps_number(): by_number[next(turns)] = []
+def keeps_whole(): Registry.wholes.append(Whole())
+def keeps_part(): Registry.wholes.append(Part())
+def keeps_second():
+    if next(turns) % 2: seconds.append(os.open(os.devnull, os.O_RDONLY))
+"""
+Work = Callable[[], object]
+# The iterations in which a cause is confirmed: one that shows which owner grows, then a warm-up, then three.
+CONFIRMED = 5
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A module of a project that leaks."""
+    (tmp_path / "leaky_shop.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    set_project(tmp_path, ())
+    import leaky_shop  # type: ignore[import-not-found]
+
+    module: ModuleType = leaky_shop
+    yield module
+    for opened in (leaky_shop.descriptors, leaky_shop.others, leaky_shop.seconds):
+        while opened:
+            os.close(opened.pop())
+    del sys.modules["leaky_shop"]
+    set_project(Path.cwd(), ())
+
+
+def judge(causes: KnownCauses, test: str, resource: str, *work: Work, **effort: Any) -> Result:
+    repetition = Repetition(Plan(test, (Budget(resource),), Effort(**effort)), causes=causes)
+    repetition.begin()
+    wanted = True
+    while wanted:
+        for one in work:
+            one()
+        wanted = repetition.iteration_done()
+    return repetition.end()
+
+
+def outcome_of(result: Result) -> tuple[str, float, str]:
+    (verdict,), culprit = result.verdicts, result.culprit
+    assert culprit is not None
+    assert culprit.owner is not None
+    return verdict.outcome, round(verdict.slope, 1), culprit.owner.name
+
+
+@pytest.mark.parametrize(
+    ("resource", "call", "owner", "rate"),
+    [
+        ("fd", "opens", "leaky_shop.descriptors", 1.0),
+        ("object", "keeps_number", "leaky_shop.by_number", 1.0),
+        ("object", "keeps_whole", "Registry.wholes", 4.0),
+    ],
+)
+def test_a_second_test_with_one_cause_is_confirmed(
+    shop: Any, resource: str, call: str, owner: str, rate: float
+) -> None:
+    causes, work = KnownCauses(), getattr(shop, call)
+    first = judge(causes, "test_a.py::test_a", resource, work, min_time=0.2)
+    second = judge(causes, "test_b.py::test_b", resource, work, min_time=30)
+    assert outcome_of(first) == outcome_of(second) == ("leak", rate, owner)
+    assert first.culprit
+    assert second.culprit
+    assert second.culprit.iterations == CONFIRMED < first.culprit.iterations
+    # Without the time that might show a pool or a cache: there would be 60 s of it.
+    assert second.verdicts[0].iterations == 17
+    assert second.verdicts[0].reason.endswith("; its cause is that of test_a.py::test_a, and was only confirmed here")
+    assert "test_a" not in first.verdicts[0].reason
+    assert [fingerprint("", resource, one.culprit) for one in (first, second)] == [
+        fingerprint("", resource, first.culprit)
+    ] * 2
+    site = second.culprit.site
+    assert site
+    assert site.function == call
+    assert second.culprit.owner
+    assert second.culprit.owner.gained == 1.0
+    assert second.culprit.owner.steps[-1].via == "entries"
+
+
+@pytest.mark.parametrize(
+    ("resource", "call", "beside"),
+    [
+        # Another line that opens what the same list keeps, another list, and both at once.
+        ("fd", ("opens",), ("opens_elsewhere",)),
+        ("fd", ("opens",), ("opens_another",)),
+        ("fd", ("opens",), ("opens", "opens_another")),
+        ("fd", ("opens",), ("opens", "keeps_second")),
+        ("object", ("keeps_whole",), ("keeps_part",)),
+        ("object", ("keeps_whole",), ("keeps_whole", "keeps_number")),
+    ],
+)
+def test_what_it_does_not_account_for_is_searched_for(
+    shop: Any, resource: str, call: tuple[str, ...], beside: tuple[str, ...]
+) -> None:
+    causes = KnownCauses()
+    judge(causes, "test_a.py::test_a", resource, *(getattr(shop, one) for one in call), min_time=0.1)
+    result = judge(causes, "test_b.py::test_b", resource, *(getattr(shop, one) for one in beside), min_time=0.1)
+    (verdict,), culprit = result.verdicts, result.culprit
+    assert verdict.outcome == "leak"
+    assert "test_a" not in verdict.reason
+    assert culprit
+    assert culprit.iterations > CONFIRMED
+    alone = judge(KnownCauses(), "test_b.py::test_b", resource, *(getattr(shop, one) for one in beside), min_time=0.1)
+    assert alone.culprit
+    assert culprit.site == alone.culprit.site
+
+
+def test_an_owner_that_is_another_object_now_is_searched_for(shop: Any) -> None:
+    causes = KnownCauses()
+    judge(causes, "test_a.py::test_a", "object", shop.keeps_number, min_time=0.1)
+    kept, shop.by_number = shop.by_number, {}
+    result = judge(causes, "test_b.py::test_b", "object", lambda: kept.update({next(shop.turns): []}), min_time=0.1)
+    assert result.culprit
+    assert result.culprit.iterations > CONFIRMED
+
+
+def listed(owner: str, rate: float) -> KnownCauses:
+    leak = KnownLeak("0a1b2c-object-x", "object", "leak", rate, owner, "", ("test_c.py::test_c",), "2026-01-01")
+    return KnownCauses(KnownLeaks(Baseline((leak,)), "2026-01-02"))
+
+
+def test_the_baseline_tells_that_an_owner_leaks(shop: Any) -> None:
+    """What the owner is takes a search, but no time that might show a cache; a higher rate takes it."""
+    work, name = shop.keeps_number, "leaky_shop.by_number"
+    result = judge(listed(name, 1.0), "test_a.py::test_a", "object", work, min_time=30)
+    assert outcome_of(result) == ("leak", 1.0, name)
+    assert result.recording.seconds < 30
+    for causes, works in ((listed("leaky_shop.others", 1.0), [work]), (listed(name, 0.4), [work, work])):
+        result = judge(causes, "test_a.py::test_a", "object", *works, min_time=0.5)
+        assert result.recording.seconds >= 0.5
