@@ -131,12 +131,6 @@ def fails_alone(plan: Plan, ended_with: str) -> Verdict:
     return _undecided(plan.budgets[0], reason, advice)
 
 
-def at_rate(verdict: Verdict, slope: float) -> Verdict:
-    """Return the verdict with the rate that the owner tells; that of a few iterations leaves out what was replaced then."""
-    was, now = (format_rate(one, verdict.traits.unit) for one in (verdict.slope, slope))
-    return replace(verdict, slope=slope, reason=verdict.reason.replace(was, now, 1))
-
-
 def did_not_recur(verdict: Verdict) -> Verdict:
     """Return the ``inconclusive`` verdict in place of a leak that did not recur while its cause was searched for."""
     reason = f"{verdict.reason}, but it did not recur while traced: it depends on time, or has ended"

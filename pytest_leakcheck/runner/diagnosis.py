@@ -122,8 +122,8 @@ class CauseSearch:
         self._pool = ""
         # Whether it is known already that the growth does not end by itself.
         self.is_unbounded = False
-        # By how much the resource grows per iteration, and for each entry of the owner, if that is found by its name; else 0.
-        self.rate = self.each = 0.0
+        # By how much the resource grows for each entry of the owner, if that is found by its name; else 0.
+        self.each = 0.0
         # What to say of a cause that another test has had, and that was not searched for.
         self.recalled = ""
         self._why: dict[str, str] = {}
@@ -287,7 +287,7 @@ class CauseSearch:
             if not handles.stand_for(last_entries(container, gained), new):
                 return False
         self._found = replace(self._found, owner=owner_now(cause.owner, container, gained / counted))
-        self._made, self._schedule, self.rate = rounds.Made((cause.site,)), schedule, grown / counted
+        self._made, self._schedule = rounds.Made((cause.site,)), schedule
         self.is_unbounded, self.recalled = True, f"its cause is that of {cause.test}, and was only confirmed here"
         return True
 
@@ -413,10 +413,10 @@ class CauseSearch:
             gc.freeze()
         series, owner = self._sampler.samples.series(self._verdict.resource), holders.owners[0]
         if owner.gained and series.rises and holders.objects and find_container(owner) is holders.objects[0]:
-            self.rate = self._verdict.slope
+            rate = self._verdict.slope
             if all(before <= after for before, after in pairwise(series.readings)):
-                self.rate = upper_median(series.rises.values()) * len(series.rises) / series.iterations
-            self.each = self.rate / owner.gained
+                rate = upper_median(series.rises.values()) * len(series.rises) / series.iterations
+            self.each = rate / owner.gained
 
     def _find_keepers(self, holders: Holders) -> Generator[None, None, None]:
         if not holders.objects and holders.owners[0].name == "atexit":

@@ -510,7 +510,7 @@ class Measuring:
         run = self._run
         early = self._if_unbounded
         if early is not None and (search.is_unbounded or search.is_listed(early)):
-            run.verdicts[search.resource] = conclude_finding.at_rate(early, search.rate or early.slope)
+            run.verdicts[search.resource] = early
             search.end()
             return False
         self._search, self._early[search.resource] = None, search
