@@ -252,6 +252,28 @@ def test_options_that_are_not_for_a_child(project: Project) -> None:
     assert list(project.folder.glob("base/*/isolated0/*/test_it0/kept"))
 
 
+def test_the_process_of_a_test_begins_and_ends_without_what_is_the_sessions(project: Project) -> None:
+    """No summary, and no server of pytest-rerunfailures for workers: each costs more than an empty test."""
+    project.write(
+        "conftest.py",
+        """
+        def pytest_terminal_summary():
+            with open("summaries", "a") as file: file.write("once")
+        """,
+    )
+    outcome = project.run_test(
+        """
+        import threading, pytest
+        @pytest.mark.fd_budget(0)
+        def test_it(): assert threading.enumerate() == [threading.main_thread()]
+        """,
+        ISOLATE,
+        "--leakcheck-iterations=4",
+    )
+    assert outcome.last_line == "1 passed", outcome.text
+    assert (project.folder / "summaries").read_text() == "once"
+
+
 @pytest.mark.laboratory
 def test_what_failed_last_is_still_known(project: Project) -> None:
     project.write(

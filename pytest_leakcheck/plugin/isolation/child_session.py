@@ -89,6 +89,9 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
     # These plugins would overwrite the session's cache of the last run.
     for name in ("lfplugin", "nfplugin", "stepwiseplugin"):
         config.pluginmanager.set_blocked(name)
+    # It would serve workers, or be served; only the session runs a test that has failed again.
+    if (rerunfailures := config.pluginmanager.getplugin("rerunfailures")) is not None:
+        rerunfailures.HAS_PYTEST_HANDLECRASHITEM = False
     child = Child(task, rank)
     config.pluginmanager.register(child, "leakcheck-child")
     if sizing is None:
@@ -168,6 +171,11 @@ class Child:
             name = warning_message.category.__module__, warning_message.category.__qualname__
             text, file, line = str(warning_message.message), warning_message.filename, warning_message.lineno
             self.write(Messages(warnings=(Warned(text, name, file, line, nodeid, location),)))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        # Nobody sees the summary, for which the plugin of Hypothesis would import the whole library.
+        self._config.hook.pytest_terminal_summary = lambda **_: []  # type: ignore[attr-defined]
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
