@@ -12,7 +12,6 @@ from collections.abc import Generator
 import pytest
 
 from pytest_leakcheck.attribution import call_paths
-from pytest_leakcheck.attribution.tracing import traced_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, for_test, plan_test
 from pytest_leakcheck.config.settings import Settings
@@ -27,24 +26,19 @@ from pytest_leakcheck.plugin.collection import (
     uses_fixture,
     waits,
 )
-from pytest_leakcheck.plugin.other_plugins import is_distributed, is_worker, prepare_own_folder
+from pytest_leakcheck.plugin.other_plugins import is_distributed, is_worker, prepare_own_folder, prepare_process
 from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
 from pytest_leakcheck.plugin.second_pass import SecondPass
-from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, keep_modules
+from pytest_leakcheck.plugin.undisturbed import keep_modules
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.probes.own_folder import remove_left_folders
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
     """Register the measuring hooks."""
     call_paths.set_project(config.rootpath, settings.blame)
-    # pytest removes the folders of `tmp_path` by itself.
-    basetemp = config.getoption("basetemp", None)
-    shared = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
-    leave_out(os.path.realpath(basetemp) if basetemp else f"{os.path.realpath(shared)}/pytest-of-")
     if settings.vram == "accounted":
         from pytest_leakcheck.probes.catalog import account_for_tensors, remove_probes
 
@@ -56,8 +50,8 @@ def register(config: pytest.Config, settings: Settings) -> None:
             remove_left_folders(tempfile.gettempdir())
         if is_worker(config) or not is_distributed(config):
             prepare_own_folder(config)
-    if traced_children.prepare_children():
-        config.add_cleanup(_release_children)
+    if not config.pluginmanager.hasplugin("leakcheck-forks"):
+        prepare_process(config)
     plans = Plans(settings, sampling)
     baseline = baseline_session.BaselineSession(config, settings, plans.collected)
     session = session_report.SessionReport(config, baseline, sampling)
@@ -84,11 +78,6 @@ def register(config: pytest.Config, settings: Settings) -> None:
     hooks["leakcheck-state"] = ItemState()
     for name, one in hooks.items():
         config.pluginmanager.register(one, name)
-
-
-def _release_children() -> None:
-    with OriginalFunctions():
-        traced_children.release_children()
 
 
 class ItemProtocol:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +22,12 @@ from typing import Any, Final
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
+from pytest_leakcheck.attribution.tracing import traced_children
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.plugin import silent_tmpdir
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.audit_events import leave_out
 from pytest_leakcheck.probes.own_folder import make_folder, own_folder, remove_folder, use_folder
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, shared_folder
 
@@ -230,6 +234,21 @@ def sending_reports_of(number: int, item: pytest.Item) -> Iterator[None]:
     finally:
         interactor.item_index = before
         interactor.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+
+def prepare_process(config: pytest.Config) -> None:
+    """Prepare the process that runs the tests."""
+    # pytest removes the folders of `tmp_path` by itself.
+    basetemp = config.getoption("basetemp", None)
+    shared = os.environ.get("PYTEST_DEBUG_TEMPROOT") or tempfile.gettempdir()
+    leave_out(os.path.realpath(basetemp) if basetemp else f"{os.path.realpath(shared)}/pytest-of-")
+    if traced_children.prepare_children():
+        config.add_cleanup(_release_children)
+
+
+def _release_children() -> None:
+    with OriginalFunctions():
+        traced_children.release_children()
 
 
 def prepare_own_folder(config: pytest.Config) -> None:

@@ -23,7 +23,9 @@ class SilentTmpdir:
 
     def __init__(self, config: pytest.Config, folder: Path, shared: str) -> None:
         """Take the folder for the private one, and the temporary folder of a plain session."""
-        self._config, self._folder, self._shared = config, folder, shared
+        self._config, self.folder, self._shared = config, folder, shared
+        self.beside = MadeBeside(shared)
+        config.add_cleanup(self.beside.close)
         self._numbers: dict[str, int] = {}
 
     @contextlib.contextmanager
@@ -33,7 +35,7 @@ class SilentTmpdir:
             yield
             return
         moves = self._is_shared(self._base_of_session())
-        with private_tmpdir(self._folder) as private, self._moved(private) if moves else contextlib.nullcontext():
+        with private_tmpdir(self.folder) as private, self._moved(private) if moves else contextlib.nullcontext():
             yield
 
     @property
@@ -70,8 +72,14 @@ _KEY: Final[pytest.StashKey[SilentTmpdir]] = pytest.StashKey()
 
 def prepare(config: pytest.Config, folder: Path, shared: str) -> None:
     """Let silent runs of this process use a temporary folder in `folder`."""
-    config.add_cleanup(MadeBeside(shared).close)
     config.stash[_KEY] = SilentTmpdir(config, folder, shared)
+
+
+def move(config: pytest.Config, folder: Path, *, forks: bool) -> None:
+    """Use another folder than `prepare` was given, if that was called; a process that `forks` shares nothing."""
+    if _KEY in config.stash:
+        config.stash[_KEY].folder = folder
+        config.stash[_KEY].beside.made.move(shared=not forks)
 
 
 def silent_tmpdir(config: pytest.Config) -> contextlib.AbstractContextManager[None]:

@@ -65,9 +65,9 @@ class _Listener:
         raise NotImplementedError
 
 
-def _resident(size: int) -> mmap.mmap:
+def _resident(size: int, *, shared: bool = True) -> mmap.mmap:
     # Its pages become resident here, and not while a test is measured.
-    memory = mmap.mmap(-1, size)
+    memory = mmap.mmap(-1, size) if shared else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory[:] = bytes(size)
     return memory
 
@@ -86,6 +86,13 @@ class MadeHere(_Listener):
     def stop(self) -> None:
         super().stop()
         self._marks.close()
+
+    def move(self, *, shared: bool) -> None:
+        """Move the names into other memory, which forked children share or get copies of."""
+        marks = _resident(_SLOTS, shared=shared)
+        marks[:] = self._marks[:]
+        self._marks.close()
+        self._marks = marks
 
     def note(self, path: str) -> None:
         one = hash(os.path.basename(path.rstrip("/")))

@@ -56,19 +56,19 @@ class MadeBeside:
 
     def __init__(self, path: str) -> None:
         """Begin; what is in the folder by now does not count."""
-        self._path, self._made = path, MadeIn(path)
+        self._path, self.made = path, MadeIn(path)
         self._earlier = dict.fromkeys(os.listdir(path))
-        self._made.start()
+        self.made.start()
         _BESIDE.append(self)
 
     def close(self) -> None:
         _BESIDE.remove(self)
-        self._made.stop()
+        self.made.stop()
 
     def paths(self) -> Iterator[str]:
         with contextlib.suppress(OSError), scandir(self._path) as entries:
             for entry in entries:
-                if entry.name not in self._made or entry.name in self._earlier:
+                if entry.name not in self.made or entry.name in self._earlier:
                     continue
                 ours = entry.name.startswith((PREFIX, *_OF_PYTEST)) or is_left_out(entry.path)
                 if not ours and entry.is_dir(follow_symlinks=False):

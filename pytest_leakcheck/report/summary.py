@@ -47,6 +47,8 @@ class Tally:
         self.out_of_time = 0
         self.seconds = 0.0
         self.unavailable: dict[str, str] = {}
+        # Why the processes of isolated tests were started, and not forked.
+        self.not_forked: Counter[str] = Counter()
         for finding in findings:
             self.add(finding)
 
@@ -61,6 +63,7 @@ class Tally:
         self.out_of_time += bool(finding.out_of_time)
         self.seconds += finding.recording.seconds
         self.unavailable |= finding.recording.unavailable
+        self.not_forked.update(text for name, text in finding.recording.environment.items() if name == "not forked")
 
     def add_run(self, test: str, reason: str) -> None:
         """Add a test that has run, and why it is not judged (empty if it is); `add` adds its findings, if any."""
@@ -126,6 +129,12 @@ class Tally:
         """A line for each resource that cannot be read here."""
         return [f"not read here: {name} ({reason})" for name, reason in self.unavailable.items()]
 
+    @property
+    def started(self) -> list[str]:
+        """A line for each reason for which processes of isolated tests were started."""
+        counted = self.not_forked.most_common()
+        return [f"started, not forked: {format_count(count, 'isolated test')} ({reason})" for reason, count in counted]
+
 
 def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Iterator[tuple[str, str]]:
     """Yield the lines of the section as (color, text); findings with equal fingerprints share a line.
@@ -151,7 +160,7 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Ite
         yield "green", shorten(f"ok  {finding.test}", WIDTH)
         for line in green_lines(finding):
             yield from _wrap_dim(line)
-    for line in tally.not_read:
+    for line in (*tally.not_read, *tally.started):
         yield from _wrap_dim(line)
 
 

@@ -26,10 +26,10 @@ MOST_LINES = {
     "config": 1450,
     "judge": 1885,
     "model": 1765,
-    "plugin": 5345,
+    "plugin": 5545,
     "probes": 3440,
-    "report": 1875,
-    "runner": 4685,
+    "report": 1885,
+    "runner": 5075,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

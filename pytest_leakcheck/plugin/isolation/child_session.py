@@ -2,7 +2,7 @@
 
 `engines` starts the process; ``-p`` loads this module in it. The process parses the session's command line again, so
 it has the same plugins, conftests, configuration and options. Then this module overrides the options that only the
-session may use.
+session may use. A server does the same, and forks such a process for each item of a file that it has collected.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ from typing import Any, Final
 import pytest
 from _pytest.config import create_terminal_writer
 
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.recording import AT_CALLS, EXACT, Recording, Sizing
-from pytest_leakcheck.plugin import keys
+from pytest_leakcheck.plugin import keys, silent_tmpdir
 from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
-from pytest_leakcheck.plugin.other_plugins import prepare_given_folder
+from pytest_leakcheck.plugin.other_plugins import prepare_given_folder, prepare_process
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
+from pytest_leakcheck.probes.own_folder import use_folder
+from pytest_leakcheck.runner.bounded_caches import BoundedOwners
 from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
 from pytest_leakcheck.runner.peak_meter import Meter
 from pytest_leakcheck.runner.processes import supervisor
+from pytest_leakcheck.runner.processes.fork_server import Server, leave
 from pytest_leakcheck.runner.processes.supervisor import Board
 
 # The new values of options, by the name under which pytest or a plugin stores the option. An option that does not exist
@@ -58,6 +62,9 @@ _OPTION_OVERRIDES: Final[dict[str, Any]] = {
 }
 # `number` is the rank of a thread that `_wrap_in_threads` started.
 _THREAD_RANK: Final = threading.local()
+_TASK: Final[pytest.StashKey[Task]] = pytest.StashKey()
+_SERVER: Final[pytest.StashKey[Server]] = pytest.StashKey()
+_OF_SERVER: Final[pytest.StashKey[contextlib.ExitStack]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,67 +72,172 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--leakcheck-task", metavar="PATH", help="Internal: the task of an isolated test.")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Read the task, before a conftest is loaded."""
+    task = _read_task(early_config.known_args_namespace.leakcheck_task)
+    early_config.stash[_TASK] = task
+    if task.server:
+        early_config.stash[_SERVER] = Server(task.server, task.parent, Path(task.folder, "said"))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
-    """Read the task, override options and register the hooks, before pytest is configured."""
-    task = decode(Task, json.loads(Path(config.option.leakcheck_task).read_text(encoding="utf-8")))
-    sizing = task.sizing
-    supervisor.die_with(os.getppid() if sizing is not None and sizing.of_processes else task.parent)
-    rank = int(os.environ.get("RANK", "0")) if sizing is not None and sizing.of_processes else 0
-    # SIGTERM ends a process that hangs. A forked child that the test terminates writes no stack in its parent's name.
-    stack = supervisor.file_of(Path(task.folder), "stack", rank).open("w")
-    faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
-    os.register_at_fork(after_in_child=partial(faulthandler.unregister, signal.SIGTERM))
-    # Each rank needs its own `basetemp`, because pytest empties that folder before using it.
-    basetemp = f"{task.basetemp}-{rank}" if task.basetemp is not None else None
-    for name, value in {**_OPTION_OVERRIDES, "color": task.color, "basetemp": basetemp}.items():
+    """Override options and register the hooks, before pytest is configured."""
+    task = config.stash[_TASK]
+    for name, value in {**_OPTION_OVERRIDES, "color": task.color, "basetemp": task.basetemp}.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
     config.args = [task.file]
     config.stash[keys.ARGUMENTS] = task.arguments
-    config.stash[keys.PROCESS] = {"isolated": _describe_allocator()}
+    not_forked = {"not forked": task.not_forked} if task.not_forked else {}
+    config.stash[keys.PROCESS] = {"isolated": _describe_allocator(), **not_forked}
     if task.worker is not None:
         config.workerinput, config.workeroutput = task.worker, {}  # type: ignore[attr-defined]
     # These plugins would overwrite the session's cache of the last run.
     for name in ("lfplugin", "nfplugin", "stepwiseplugin"):
         config.pluginmanager.set_blocked(name)
-    # It would serve workers, or be served; only the session runs a test that has failed again.
+    # It would serve the workers, or be served; only the session runs a test that has failed again.
     if (rerunfailures := config.pluginmanager.getplugin("rerunfailures")) is not None:
         rerunfailures.HAS_PYTEST_HANDLECRASHITEM = False
-    child = Child(task, rank)
-    config.pluginmanager.register(child, "leakcheck-child")
-    if sizing is None:
+    if task.sizing is None:
         prepare_given_folder(config, Path(task.folder))
+    if _SERVER in config.stash:
+        silent_tmpdir.move(config, Path(task.folder), forks=True)
+        config.pluginmanager.register(Forks(config), "leakcheck-forks")
     else:
+        _begin(config, task)
+    return (yield)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the terminal reporter write nowhere; other plugins look it up, so it stays registered."""
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    if terminal is not None:
+        nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
+        terminal._tw = create_terminal_writer(config, nowhere)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Have no summary made, because it is not shown: the plugin of Hypothesis would import the whole library for it."""
+    session.config.hook.pytest_terminal_summary = lambda **_: []  # type: ignore[attr-defined]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_internalerror(excrepr: object) -> None:
+    """Write an error of pytest to standard error, which the session shows."""
+    if sys.__stderr__ is not None:
+        sys.__stderr__.write(f"{excrepr}\n")
+
+
+def _read_task(path: str) -> Task:
+    return decode(Task, json.loads(Path(path).read_text(encoding="utf-8")))
+
+
+def _begin(config: pytest.Config, task: Task) -> Child:
+    """Bind this process to the session, and register the hooks that run the item."""
+    sizing = task.sizing
+    of_processes = sizing is not None and sizing.of_processes
+    if _SERVER not in config.stash:
+        supervisor.die_with(os.getppid() if of_processes else task.parent)
+    rank = int(os.environ.get("RANK", "0")) if of_processes else 0
+    # SIGTERM ends a process that hangs. A forked child that the test terminates writes no stack in its parent's name.
+    stack = supervisor.file_of(Path(task.folder), "stack", rank).open("w")
+    faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
+    os.register_at_fork(after_in_child=partial(faulthandler.unregister, signal.SIGTERM))
+    if of_processes and task.basetemp is not None:
+        # Each rank needs its own, because pytest empties that folder before using it.
+        config.option.basetemp = f"{task.basetemp}-{rank}"
+    child = Child(config, task, rank)
+    config.pluginmanager.register(child, "leakcheck-child")
+    if sizing is not None:
         config.stash[keys.SIZE] = sizing.size
         config.pluginmanager.register(SizedProtocol(sizing, child, rank), "leakcheck-sized")
-    return (yield)
+    return child
+
+
+class Forks:
+    """The hooks of a server: it forks a process for each file, and that one forks a process for each test."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config, self._server = config, config.stash[_SERVER]
+        self._why_not = ""
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        request = self._server.serve(self._find_obstacle(), hand_over=True)
+        if request is None:
+            pytest.exit("the session has ended", returncode=0)
+        self._config.args = [request["file"]]
+        return (yield)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._why_not = "the file cannot be collected there"
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
+        result = yield
+        # The first search of a process takes longest; each forked one knows what it has found.
+        BoundedOwners().keep()
+        request = self._server.serve(self._find_obstacle(), hand_over=False)
+        if request is None:
+            leave(0)
+        else:
+            self._begin(_read_task(request["start"])).choose(items)
+        return result
+
+    def _find_obstacle(self) -> str:
+        """Return why this process must not be forked; empty if it may be."""
+        if self._why_not:
+            return self._why_not
+        coverage: Any = sys.modules.get("coverage")
+        if coverage is not None and coverage.Coverage.current() is not None:
+            return "coverage is measured"
+        for name in ("pytest_sessionfinish", "pytest_unconfigure"):
+            for one in getattr(self._config.hook, name).get_hookimpls():
+                file = getattr(getattr(one.function, "__code__", None), "co_filename", "")
+                if file and is_own(file) and not is_harness(file):
+                    # It would end what all of them share.
+                    return f"{Path(file).name} has the hook {name}"
+        return self._server.find_obstacle()
+
+    def _begin(self, task: Task) -> Child:
+        """Take what differs from one test to the next; pytest is configured already."""
+        config, folder = self._config, Path(task.folder)
+        # It ends what was begun before the fork, which the server does. Unreferenced, its generators would end that too.
+        config.stash[_OF_SERVER] = config._cleanup_stack.pop_all()
+        if task.basetemp is not None:
+            config.option.basetemp = task.basetemp
+            config._tmp_path_factory = pytest.TempPathFactory.from_config(config, _ispytest=True)  # type: ignore[attr-defined]
+        use_folder(folder)
+        silent_tmpdir.move(config, folder, forks=False)
+        prepare_process(config)
+        return _begin(config, task)
 
 
 class Child:
     """The hooks that select one item, count its iterations and send its reports."""
 
-    def __init__(self, task: Task, rank: int) -> None:
+    def __init__(self, config: pytest.Config, task: Task, rank: int) -> None:
         """Open the board, shared memory that shows the parent process the progress; `rank` is 0 without ranks."""
-        self._task = task
+        self._config, self._task = config, task
         self.folder, self.reports = task.folder, task.reports
         self._fork_guard = ForkGuard()
         self._reports = AppendedFile(supervisor.file_of(Path(task.folder), "messages", rank))
         self._reports.begin()
         self.board = Board(supervisor.file_of(Path(task.folder), "board"), rank)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        self._config = config
-        terminal = config.pluginmanager.getplugin("terminalreporter")
-        if terminal is not None:
-            # Other plugins look up this reporter, so it stays registered, and writes nowhere.
-            nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
-            terminal._tw = create_terminal_writer(config, nowhere)
-
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
         result = yield
+        self.choose(items)
+        return result
+
+    def choose(self, items: list[pytest.Item]) -> None:
+        """Leave the item of the task."""
         items[:] = [item for item in items if self._is_requested(item)][:1]
         for item in items:
             plan = item.stash.get(keys.PLAN, None)
@@ -136,7 +248,6 @@ class Child:
                 item.stash[keys.PLAN] = replace(plan, test=self._task.test, process=item.config.stash[keys.PROCESS])
         if not items:
             self.write(Messages(not_found=1))
-        return result
 
     def _is_requested(self, item: pytest.Item) -> bool:
         # Here, only one file is collected. If this file is outside of the root folder, its node ids start with "::".
@@ -153,12 +264,6 @@ class Child:
         serialized = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         self.write(Messages(reports=(serialized,)))
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_internalerror(self, excrepr: object) -> None:
-        # The terminal reporter of this process writes nowhere, but the session shows what stands on standard error.
-        if sys.__stderr__ is not None:
-            sys.__stderr__.write(f"{excrepr}\n")
-
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self.write(Messages(not_collected=report.longreprtext))
@@ -171,11 +276,6 @@ class Child:
             name = warning_message.category.__module__, warning_message.category.__qualname__
             text, file, line = str(warning_message.message), warning_message.filename, warning_message.lineno
             self.write(Messages(warnings=(Warned(text, name, file, line, nodeid, location),)))
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self) -> None:
-        # Nobody sees the summary, for which the plugin of Hypothesis would import the whole library.
-        self._config.hook.pytest_terminal_summary = lambda **_: []  # type: ignore[attr-defined]
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

@@ -6,13 +6,16 @@ An engine is a class with one method, `run`, which returns an `Answer`; what fol
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -32,8 +35,9 @@ from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.foreign_files import read_text
 from pytest_leakcheck.probes.own_folder import temporary_folder
-from pytest_leakcheck.runner.processes import supervisor
+from pytest_leakcheck.runner.processes import fork_server, supervisor
 from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
+from pytest_leakcheck.runner.processes.fork_server import ForkServer, ServerLost
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
 
 # Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
@@ -57,12 +61,24 @@ if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as file:
         start = json.load(file)
     sys.path[:], sys.argv[:] = start["path"], start["argv"]
+    if start["server"]:
+        # The session's tests could see a child of it, and wait for it.
+        server = os.fork()
+        if server:
+            os.write(start["server"], json.dumps({"pid": server}).encode())
+            os._exit(0)
+        os.setsid()
     if start["world"] and "RANK" not in os.environ:
         from pytest_leakcheck.runner.processes.ranks import launch
         sys.exit(launch(*start["world"]))
     import pytest
-    sys.exit(pytest.main(start["options"] + start["arguments"]))
+    status = pytest.main(start["options"] + start["arguments"])
+    if start["server"]:
+        from pytest_leakcheck.runner.processes.fork_server import leave
+        leave(status)
+    sys.exit(status)
 """
+_SERVER: Final[pytest.StashKey[ForkServer]] = pytest.StashKey()
 
 
 class Subprocess:
@@ -97,10 +113,53 @@ class Subprocess:
         if has_timeout(item):
             # Stop the timer of this process. The child process has its own, which starts with the test.
             item.ihook.pytest_timeout_cancel_timer(item=item)
+        if sizing is not None:
+            # A forked process shares memory with its server, so its peaks are lower.
+            return self._run(sizing, look, children)
+        why_not, server = self._find_server(lambda: line.look("") if line is not None else None)
+        if server is not None:
+            with contextlib.suppress(ServerLost):
+                return self._run(sizing, look, children, server=server)
+            why_not = server.why_not
+        return self._run(sizing, look, children, why_not)
+
+    def _run(
+        self,
+        sizing: Sizing | None,
+        look: Callable[[int, supervisor.BoardView], None],
+        children: ChildrenPeak,
+        not_forked: str = "",
+        server: ForkServer | None = None,
+    ) -> Answer:
         # Not in a private folder of this process, so that the paths of sockets do not become too long.
-        with temporary_folder(item.config.stash.get(SESSION_FOLDER, None)) as folder:
-            ended = supervisor.run(_prepare(item, folder, sizing, self._effort.max_time), folder, look)
-            return _read_answer(folder, ended, sizing.ranks if sizing else 1, children.peak)
+        with temporary_folder(self._item.config.stash.get(SESSION_FOLDER, None)) as folder:
+            start = _prepare(self._item, folder, sizing, self._effort.max_time, not_forked=not_forked)
+            if server is not None:
+                start = replace(start, fork=partial(server.fork, folder / "start"))
+            return _read_answer(
+                folder, supervisor.run(start, folder, look), sizing.ranks if sizing else 1, children.peak
+            )
+
+    def _find_server(self, waiting: Callable[[], None]) -> tuple[str, ForkServer | None]:
+        """Return a server that has collected the file of the item, or why there is none."""
+        if why_not := fork_server.unsupported():
+            return why_not, None
+        if threading.current_thread() is not threading.main_thread():
+            return "the session runs in another thread", None
+        item, config = self._item, self._item.config
+        given = (_environment(), list(sys.path), list(sys.argv))
+        server = config.stash.get(_SERVER, None)
+        if server is None or server.given != given:
+            if server is not None:
+                server.close()
+
+            def prepare(folder: Path, connection: int) -> supervisor.Start:
+                return _prepare(item, folder, None, self._effort.max_time, server=connection)
+
+            server = config.stash[_SERVER] = ForkServer(prepare, config.stash.get(SESSION_FOLDER, None), given, waiting)
+            config.add_cleanup(server.close)
+        why_not = server.collect(_relative_path(item.path, config.invocation_params.dir))
+        return why_not, None if why_not else server
 
 
 class World(Subprocess):
@@ -125,8 +184,13 @@ class World(Subprocess):
 WORLDS: Final[Mapping[str, type[Subprocess]]] = {"process": World, "gloo": World}
 
 
-def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: float) -> supervisor.Start:
-    """Write the files that the child process reads; `limit` is the seconds of a repetition, or of a step of one run."""
+def _prepare(
+    item: pytest.Item, folder: Path, sizing: Sizing | None, limit: float, **fields: str | int
+) -> supervisor.Start:
+    """Write the files that the child process reads; `limit` is the seconds of a repetition, or of a step of one run.
+
+    `fields` are further ones of the task.
+    """
     config = item.config
     colored = config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
     # The child's ``tmp_path`` lies in that of the session, as with xdist workers: pytest removes both together.
@@ -136,7 +200,9 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         test=plain_node_id(item),
         file=_relative_path(item.path, config.invocation_params.dir),
         folder=str(folder),
-        basetemp=str(factory.mktemp("isolated") / "tmp") if factory is not None else None,
+        basetemp=str(factory.mktemp("fork-server" if "server" in fields else "isolated") / "tmp")
+        if factory is not None
+        else None,
         color="yes" if colored else "no",
         # The kernel sends the parent-death signal to the child process when the thread that started it ends.
         parent=os.getpid() if in_main_thread else 0,
@@ -144,8 +210,9 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         sizing=sizing,
         arguments=_session_arguments(config),
         reports=folder_of_reports(config, config.stash[keys.SETTINGS]),
+        **fields,  # type: ignore[arg-type]
     )
-    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    environment = _environment()
     # In the process of a repeated test, only silent runs have a private temporary folder.
     if sizing is not None and has_room(str(folder.parent)):
         # Otherwise, the path of a socket in it would be too long.
@@ -167,6 +234,7 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         "path": [str(path) for path in sys.path],
         "argv": sys.argv,
         "options": options,
+        "server": task.server,
         # The arguments of `launch`.
         "world": sizing and sizing.of_processes and (sizing.ranks, command, str(folder), task.parent),
     }
@@ -180,6 +248,10 @@ def _prepare(item: pytest.Item, folder: Path, sizing: Sizing | None, limit: floa
         show=config.getoption("capture") == "no",
         ranks=len(ranks),
     )
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
 
 def _session_arguments(config: pytest.Config) -> tuple[str, ...]:

@@ -32,6 +32,8 @@ class Task:
         sizing: For a test that runs once to measure its peaks; None repeats the test.
         arguments: The command line of the session, for a process that the child process starts in turn.
         reports: The folder of the session's reports; empty if it writes none.
+        not_forked: Why the process of a repeated test was started, and not forked by a server; empty if it was.
+        server: For a server that forks the processes, the descriptor of its connection; 0 for none.
     """
 
     test: str
@@ -44,6 +46,8 @@ class Task:
     sizing: Sizing | None = None
     arguments: tuple[str, ...] = ()
     reports: str = ""
+    not_forked: str = ""
+    server: int = 0
 
 
 @dataclass(frozen=True, slots=True)

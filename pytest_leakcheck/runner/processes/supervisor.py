@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import IO, Final, Literal, Protocol
 
 import psutil
 
@@ -169,6 +169,19 @@ def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
     return {**given, _TUNABLES_VARIABLE: ":".join([*ours, *tuned])}
 
 
+class Process(Protocol):
+    """What this module uses of a `Popen`, or of a process with another parent; `has_ended` leaves it unreaped."""
+
+    pid: int
+    returncode: int | None
+
+    def has_ended(self) -> bool: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def wait(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Start:
     """How to start a child process; each of its `ranks` has a part of the board.
@@ -184,6 +197,8 @@ class Start:
     step: float
     show: bool = False
     ranks: int = 1
+    # Forks the process in place of the command, with the file for what it says.
+    fork: Callable[[Path], Process] | None = None
 
 
 def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> Ended:
@@ -199,22 +214,13 @@ def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> 
     began = clock.monotonic()
     try:
         with open(folder / "said", "x+b", opener=private) as said:
-            # A new session is a new process group, which the terminal's Ctrl-C does not reach.
-            process = subprocess.Popen(  # noqa: S603 - the command is this package's own
-                start.command,
-                cwd=start.cwd,
-                env=dict(start.environment),
-                stdin=subprocess.DEVNULL,
-                stdout=None if start.show else said,
-                stderr=said,
-                start_new_session=True,
-            )
+            process = start_process(start, said) if start.fork is None else start.fork(folder / "said")
             try:
                 hung = not _wait(process, board, start, watch)
             finally:
                 end_tree(process, grace=TERMINATE_SECONDS, group=True)
             return Ended(
-                process.returncode,
+                process.wait(),
                 board.iteration,
                 clock.monotonic() - began,
                 hung=hung,
@@ -225,6 +231,21 @@ def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> 
         return Ended(-1, 0, 0.0, error=error.strerror or str(error))
     finally:
         board.close()
+
+
+def start_process(start: Start, said: IO[bytes], pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    """Start the command; `said` is the file for what it says."""
+    # A new session is a new process group, which the terminal's Ctrl-C does not reach.
+    return subprocess.Popen(  # noqa: S603 - the command is this package's own
+        start.command,
+        cwd=start.cwd,
+        env=dict(start.environment),
+        stdin=subprocess.DEVNULL,
+        stdout=None if start.show else said,
+        stderr=said,
+        start_new_session=True,
+        pass_fds=pass_fds,
+    )
 
 
 def file_of(folder: Path, what: Literal["board", "messages", "stack"], rank: int = 0) -> Path:
@@ -240,7 +261,7 @@ def excerpt(text: str) -> str:
 
 
 def _wait(
-    process: subprocess.Popen[bytes], board: BoardView, start: Start, watch: Callable[[int, BoardView], None]
+    process: subprocess.Popen[bytes] | Process, board: BoardView, start: Start, watch: Callable[[int, BoardView], None]
 ) -> bool:
     """Wait until the process has ended or stalls; return False if it must be ended before it has finished."""
     seen, since = (0, False), clock.monotonic()
@@ -264,7 +285,7 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> None:
+def end_tree(*processes: subprocess.Popen[bytes] | Process, grace: float, group: bool) -> None:
     """Terminate child processes, kill them and their descendants after `grace` seconds (0: at once), and reap them.
 
     With `group`, each process leads a process group, which gets both signals, and is killed even if its leader has
@@ -283,10 +304,7 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
     finally:
         # In `finally`, so that a second Ctrl-C shortens the grace period, but does not skip the kill.
         for process in processes:
-            if group:
-                _send_signal(process, signal.SIGKILL, group=group)
-            else:
-                process.kill()
+            _send_signal(process, signal.SIGKILL, group=group)
         for one in below:
             with contextlib.suppress(psutil.Error):
                 one.kill()
@@ -294,8 +312,10 @@ def end_tree(*processes: subprocess.Popen[bytes], grace: float, group: bool) -> 
             process.wait()
 
 
-def has_ended(process: subprocess.Popen[bytes]) -> bool:
+def has_ended(process: subprocess.Popen[bytes] | Process) -> bool:
     """Return whether a process has ended, unreaped: its pid must not be reused before its group is killed."""
+    if not isinstance(process, subprocess.Popen):
+        return process.has_ended()
     if process.returncode is not None or not hasattr(os, "waitid"):
         return process.poll() is not None
     try:
@@ -304,7 +324,7 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
         return True
 
 
-def _send_signal(process: subprocess.Popen[bytes], number: int, *, group: bool) -> None:
+def _send_signal(process: subprocess.Popen[bytes] | Process, number: int, *, group: bool) -> None:
     if not group:
         process.send_signal(number)
     else:
