@@ -17,7 +17,7 @@ from types import CodeType, FunctionType
 from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution import inspection
-from pytest_leakcheck.attribution.call_paths import is_harness, is_standard
+from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard
 from pytest_leakcheck.attribution.heap.growing_containers import list_subclasses
 from pytest_leakcheck.attribution.heap.reference_paths import is_class, is_ours, module_name
 from pytest_leakcheck.model.culprit import Site
@@ -139,12 +139,14 @@ def _iter_code(code: CodeType) -> Iterator[CodeType]:
 
 def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterator[_Use]:
     steps = [one for one in dis.get_instructions(code) if one.opname not in ("EXTENDED_ARG", "NOP")]
+    # A library knows no name of a variable of the program, but may be handed an object, and the name of an attribute.
+    may_be_text = bool(named.classes) or is_own(code.co_filename)
     for before, one, then, later in zip(
         [None, *steps], steps, [*steps[1:], None], [*steps[2:], None, None], strict=False
     ):
         if type(one.argval) is not str or one.argval not in named.names:
             continue
-        if _is_another(before, one, code, function, named):
+        if (one.opname == "LOAD_CONST" and not may_be_text) or _is_another(before, one, code, function, named):
             continue
         loads = one.opname.startswith("LOAD_") and one.opname != "LOAD_CONST"
         if loads and then is not None and then.opname in _LOADS_METHOD and then.argval in _ADDING:

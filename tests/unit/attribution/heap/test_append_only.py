@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import importlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -94,7 +96,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     import adding  # type: ignore[import-not-found]
 
     yield adding
-    monkeypatch.delitem(__import__("sys").modules, "adding")
+    monkeypatch.delitem(sys.modules, "adding")
 
 
 def site(function: Any) -> Site:
@@ -145,6 +147,23 @@ def test_another_object_with_such_an_attribute_is_left_out(module: ModuleType) -
 )
 def test_what_may_be_bounded_is_not(module: ModuleType, path: str, name: str) -> None:
     assert not judged(module, path, module, name)
+
+
+def test_a_library_knows_the_names_of_attributes_alone(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable, attribute = "iterated" + "_over", "entries" + "_kept"
+    library = tmp_path / "site-packages" / "handed.py"
+    library.parent.mkdir()
+    library.write_text(f"def of_variable(): return '{variable}'\ndef of_attribute(): return '{attribute}'")
+    monkeypatch.syspath_prepend(library.parent)
+    assert judged(module, "iterates", module, variable)
+    assert judged(module, "keep", module.owner, attribute)
+    handed = importlib.import_module("handed")
+    assert judged(module, "iterates", module, variable)
+    assert not judged(module, "keep", module.owner, attribute)
+    assert handed
+    monkeypatch.delitem(sys.modules, "handed")
 
 
 def test_a_method_of_a_class_beside_it_may_take_from_it(module: ModuleType) -> None:
