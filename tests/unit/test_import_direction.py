@@ -21,14 +21,14 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 320,
-    "attribution": 5930,
+    "attribution": 5965,
     "baseline": 690,
     "config": 1450,
     "judge": 1885,
-    "model": 1765,
-    "plugin": 5345,
+    "model": 1790,
+    "plugin": 5355,
     "probes": 3440,
-    "report": 1875,
+    "report": 1900,
     "runner": 4685,
     "watch": 1115,
 }
