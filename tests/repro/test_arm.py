@@ -17,12 +17,11 @@ from pytest_leakcheck.model.finding import Outcome, Verdict
 
 
 @pytest.mark.parametrize("name", INCIDENTS)
-def test_it_runs_the_arm_of_that_incident_with_the_plugins_that_it_needs(name: str) -> None:
+def test_it_runs_the_arm_of_that_incident(name: str) -> None:
     incident = INCIDENTS[name]
     command = command_of(incident, "leaky", Path("report.json"))
     loaded = [word for option, word in pairwise(command) if option == "-p"]
-    assert {"leakcheck_incidents.material", *incident.plugins} <= set(loaded)
-    assert ("leakcheck_incidents.simulated" in loaded) == (name == "batch_size")
+    assert "pytest_leakcheck.plugin" in loaded
     option, tests, *rest = command[-4:]
     assert (option, rest) == ("-k", ["--pyargs", f"leakcheck_incidents.{name}"])
     assert tests.startswith("leaky and (")
