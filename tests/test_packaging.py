@@ -97,7 +97,6 @@ def test_the_fixed_incidents_run_by_the_name_of_their_package(installed: str, pr
         "--leakcheck-iterations=13",
     )
     ran = project.run(*chosen, python=installed)
-    finding = ran.finding("test_switch[fixed]")
-    assert (finding["verdict"], ran.last_line) == ("ok", "1 passed, 8 deselected"), ran.text
+    assert (ran.finding("test_switch[fixed]")["verdict"], ran.status) == ("ok", 0), ran.text
     command = [installed, "-c", "import leakcheck_incidents as package; print(package.__file__)"]
     assert "site-packages" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
