@@ -21,15 +21,15 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 320,
-    "attribution": 5965,
+    "attribution": 5960,
     "baseline": 690,
     "config": 1450,
     "judge": 1885,
-    "model": 1790,
-    "plugin": 5355,
+    "model": 1785,
+    "plugin": 5350,
     "probes": 3440,
-    "report": 1900,
-    "runner": 4685,
+    "report": 1895,
+    "runner": 4690,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.
