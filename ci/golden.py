@@ -56,8 +56,6 @@ _SESSION_TIMEOUT_SECONDS: Final = 1800.0
 _SUBJECT_FORM: Final = next(one for one in CHECKERS if one.requires[-1] == PROJECT).form
 # Cases of releases that need an older Python are left out: the package cannot be installed there.
 _OLDEST_PYTHON: Final = (3, 11)
-# The plugins that fixtures/conftest.py loads.
-_INCIDENT_PLUGINS: Final = ("-p", "leakcheck_incidents.material", "-p", "leakcheck_incidents.simulated")
 # Packages that are installed with every release under test; setuptools, because older releases import pkg_resources.
 _COMMON_REQUIREMENTS: Final = ("pytest>=9,<10", "setuptools<81")
 
@@ -246,7 +244,7 @@ def _run_incident(name: str, _number: int) -> tuple[Rows, dict[str, str]]:
     if incident.missing:
         raise Missing(f"needs {', '.join(incident.missing)}")
     with _temporary_project() as project:
-        rows = _read_rows(_run_pytest(project, *_INCIDENT_PLUGINS, "--pyargs", incident.tests))
+        rows = _read_rows(_run_pytest(project, "--pyargs", incident.tests))
     distributions = importlib.metadata.packages_distributions()
     return rows, _find_versions(*(distributions[module][0] for module in incident.needs))
 

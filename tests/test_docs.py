@@ -60,6 +60,9 @@ SHORTENED = {
         f"pytest-leakcheck repro {name}": f"{ROOT}/.venv/bin/python -m pytest_leakcheck repro {name} --help"
         for name in INCIDENTS
     },
+    # One of them, by counts alone.
+    "pytest --leakcheck --pyargs leakcheck_incidents -k fixed": f"{ROOT}/.venv/bin/python -m pytest --leakcheck"
+    " --pyargs leakcheck_incidents.pyav_loader -k 'fixed and CollectorOff' --leakcheck-iterations=13",
     "pytest-leakcheck watch 4242": f"sleep 2 & {ROOT}/.venv/bin/python -m pytest_leakcheck watch $! --ledger watch-4242.jsonl",
     "pytest-leakcheck watch -- python train.py": f"{ROOT}/.venv/bin/python -m pytest_leakcheck watch -- {ROOT}/.venv/bin/python -c pass",
     "pytest-leakcheck report watch-4242.jsonl": f"{ROOT}/.venv/bin/python -m pytest_leakcheck watch --ledger watch-4242.jsonl"

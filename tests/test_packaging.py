@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import venv
 import zipfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from projects import ROOT, Project
+from pytest_leakcheck.model.culprit import is_installed
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +71,32 @@ def test_a_fresh_environment(wheel: Path, tmp_path_factory: pytest.TempPathFacto
     command = str(folder / "bin" / "pytest-leakcheck")
     listed = subprocess.run([command, "repro"], capture_output=True, text=True, check=True)
     assert "needs av and numpy: pip install 'pytest-leakcheck[pyav]'" in listed.stdout
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The interpreter of an environment that has the wheel, and what else this one has; not the checkout."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder)
+    paths = {"base": str(folder), "platbase": str(folder)}
+    packages = Path(sysconfig.get_path("purelib", vars=paths))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    others = {sysconfig.get_path("purelib"), *(path for path in sys.path if is_installed(path))}
+    (packages / "others.pth").write_text("\n".join(others), encoding="utf-8")
+    return str(folder / "bin" / "python")
+
+
+def test_the_fixed_incidents_run_by_the_name_of_their_package(installed: str, project: Project) -> None:
+    # One of the command's tests, and only what is decided by counts.
+    chosen = (
+        "--pyargs",
+        "leakcheck_incidents.pyav_loader",
+        "-k",
+        "CollectorOff and fixed",
+        "--leakcheck-iterations=13",
+    )
+    ran = project.run(*chosen, python=installed)
+    assert (ran.finding("test_switch[fixed]")["verdict"], ran.status) == ("ok", 0), ran.text
+    command = [installed, "-c", "import leakcheck_incidents as package; print(package.__file__)"]
+    assert "site-packages" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from pathlib import Path, PurePath
 from types import CodeType, CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
@@ -118,7 +118,7 @@ def is_standard(file: str) -> bool:
 
 @cache
 def is_own(file: str) -> bool:
-    """Return whether a file is part of the program under test: not installed, or installed with it (`set_project`)."""
+    """Return whether a file is part of the program under test: not installed, or installed with it or its tests."""
     if file.startswith("<"):
         return False
     if not is_installed(file):
@@ -136,6 +136,15 @@ def set_project(root: Path, packages: Sequence[str]) -> None:
     # Its files are found here: during a search, the modules that this imports would look like a leak of the test.
     _Project.files = _find_files(_read_name(root))
     _Project.folders = tuple(_find_folders(packages))
+
+
+def add_tested(test_file: Path) -> None:
+    """Count the package of an installed test file, as ``--pyargs`` collects it, as part of the project."""
+    if is_installed(str(test_file)):
+        above = takewhile(lambda folder: folder.name not in PACKAGE_FOLDERS, test_file.parents)
+        # The outermost package: its folders of tests may be none, and a namespace around it is shared with others.
+        package = next((one for one in reversed([*above]) if (one / "__init__.py").exists()), test_file.parent)
+        _Project.folders = tuple({*_Project.folders, f"{package}{os.sep}"})
 
 
 def _find_files(name: str) -> frozenset[str]:

@@ -25,7 +25,8 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.inspection import is_c, is_shared, module_of, walk
 from pytest_leakcheck.model.culprit import Held
-from pytest_leakcheck.model.resources import RESOURCES, Handles, find_resource
+from pytest_leakcheck.model.recording import Fullest
+from pytest_leakcheck.model.resources import DESCRIPTORS, RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.device import Vram
@@ -130,6 +131,18 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
         "mappings": _new_mappings_by_file(before.mappings, after.mappings),
     }
     return {name: found[resource.handles] for name, resource in RESOURCES.items() if resource.handles in found}
+
+
+def find_fullest(before: Identities, after: Identities) -> Fullest | None:
+    """Return the child process that gained most descriptors; None if this process gained as many."""
+    new = [pid for (pid, fd), target in after.of_children.items() if before.of_children.get((pid, fd)) != target]
+    gained = Counter(pid for pid in new if pid in before.children)
+    own = len(new_handles(before, after, DESCRIPTORS))
+    if not gained or own >= max(gained.values()):
+        return None
+    pid, most = gained.most_common(1)[0]
+    held = sum(whose == pid for whose, _fd in after.of_children)
+    return Fullest(after.children[pid], held, most, own + gained.total())
 
 
 def group(kinds: Iterable[str]) -> tuple[Held, ...]:

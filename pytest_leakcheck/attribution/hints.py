@@ -15,7 +15,8 @@ class Shape:
     """One known shape of leak, and the advice to the user what to change.
 
     It fits if the resource has one of these kinds of `handles` (any if empty), and if one of the patterns, if there are
-    any, matches: `path` matches ``file:function:call`` of a frame, and `owner` the owner's name or a step to it.
+    any, matches: `path` matches ``file:function:call`` of a frame, `owner` the owner's name or a step to it, and `source`
+    the line to change, which is known of a child process as well.
     """
 
     advice: str
@@ -25,6 +26,7 @@ class Shape:
     holds: str = ""
     cycle: str = ""
     survivor: str = ""
+    source: str = ""
 
     def fits(self, culprit: Culprit, held: Sequence[Held]) -> bool:
         if self.handles and culprit.traits.handles not in self.handles.split():
@@ -36,6 +38,7 @@ class Shape:
             self.holds: (owner.holds,) if owner else (),
             self.cycle: (" ".join(culprit.cycle),),
             self.survivor: (one.what for one in held),
+            self.source: (culprit.source,),
         }
         texts.pop("", None)
         return not texts or any(re.search(pattern, text) for pattern, some in texts.items() for text in some)
@@ -56,6 +59,13 @@ SHAPES: Final = (
         "a PyAV container and its streams refer to each other: close() the container, or use `with av.open(...)`; "
         "closing or dropping an iterator over its frames does not close the container",
         cycle=r"Container\b.*Stream",
+        source=r"\bav\.open\(",
+    ),
+    Shape(
+        "TensorFlow's default graph keeps the Python functions of each tf.data pipeline: build one pipeline for all "
+        "epochs, or call tf.compat.v1.reset_default_graph() after each (keras.backend.clear_session() does so only if Keras "
+        "runs on TensorFlow)",
+        owner=r"_py_funcs_used_in_graph",
     ),
     Shape(
         "a DataLoader iterator keeps its workers alive: use one loader for all epochs, or drop the iterator "

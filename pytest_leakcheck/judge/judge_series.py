@@ -114,6 +114,7 @@ class Hint:
         at_most: The level above the start at which this growth will end, if the test has too few iterations to reach it.
         advice: What the user can do, if more iterations would not help.
         ended: The cause has just ended, so a series that begins now is flat.
+        replaced: How many units of the level replace others that existed at the start. They are no part of it.
     """
 
     text: str = ""
@@ -121,6 +122,7 @@ class Hint:
     at_most: float | None = None
     advice: str = ""
     ended: bool = False
+    replaced: int = 0
 
 
 NO_HINT: Final = Hint(rate=0.0)
@@ -228,7 +230,7 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
         grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
     # The minimum of the last quarter, so that neither a spike nor readings before a last fall count.
-    level = min(late[len(late) // 2 :]) - x[0] + context.carried
+    level = min(late[len(late) // 2 :]) - x[0] + context.carried - hint.replaced
     return _Case(series, budget, context, hint, resource, profile, tolerance, grown, collected, level, wander)
 
 

@@ -86,6 +86,23 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Fullest:
+    """The child process that gained most descriptors, each process having a limit of its own.
+
+    Attributes:
+        process: Its command line.
+        held: The number of its descriptors, with those that it has inherited.
+        gained: How many of them are new since the first reading.
+        of: How many descriptors all processes together gained.
+    """
+
+    process: str
+    held: int
+    gained: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recording:
     """All series of one test, with the data needed to judge and compare them later.
 
@@ -102,6 +119,7 @@ class Recording:
         environment: Versions and machine, for the report.
         peaks: The peak of each counter above the start while the test ran once, in its unit.
         phases: The amounts of the phases of the test, in the order in which their labels first ended.
+        fullest: The child process that is first to reach its limit, for a red verdict on descriptors.
     """
 
     SCHEMA: ClassVar[int] = 1
@@ -118,6 +136,7 @@ class Recording:
     environment: Mapping[str, str] = field(default_factory=dict)
     peaks: Mapping[str, int] = field(default_factory=dict)
     phases: tuple[Phase, ...] = ()
+    fullest: Fullest | None = None
 
     def kind(self, resource: str) -> Kind:
         found = self.find(resource)

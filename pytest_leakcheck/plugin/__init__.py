@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -69,7 +70,7 @@ class HookSpecs:
     """The hooks that a project or a plugin may implement."""
 
     @staticmethod
-    @pytest.hookspec
+    @pytest.hookspec(historic=True)
     def pytest_leakcheck_probes(config: pytest.Config) -> Iterable[Probe | Device]:  # type: ignore[empty-body]
         """Return your own counters, for example ``return [Probe("connection", read=pool.size)]``.
 
@@ -78,8 +79,8 @@ class HookSpecs:
         know, or for a simulated one.
 
         The hook is called once per process, when pytest is configured, with or without ``--leakcheck``. Therefore, the
-        marker ``<name>_budget`` of each probe always exists. Implement the hook in the ``conftest.py`` of the root
-        folder or in a plugin, and keep it fast.
+        marker ``<name>_budget`` of each probe always exists. In a ``conftest.py`` that pytest loads later, as that of a
+        package that ``--pyargs`` collects, it is called as the file is loaded. Keep it fast.
         """
 
 
@@ -92,8 +93,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers and probes, and read the settings; with ``--leakcheck``, register the measuring hooks."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
-    if added := config.hook.pytest_leakcheck_probes(config=config):
-        _add_probes(config, added)
+    config.hook.pytest_leakcheck_probes.call_historic(partial(_add_probes, config), {"config": config})
     if pytest.version_tuple < (9,):
         from pytest_leakcheck.plugin.pytest_versions import warn_of_ignored_table
 
@@ -148,10 +148,10 @@ def _disable_assert_rewriting(config: pytest.Config) -> None:
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
 
 
-def _add_probes(config: pytest.Config, added: Iterable[Iterable[Probe | Device]]) -> None:
+def _add_probes(config: pytest.Config, added: Iterable[Probe | Device]) -> None:
     from pytest_leakcheck.probes.catalog import Probe, ProbeError, add_probes, remove_probes
 
-    probes = [probe for some in added for probe in some]
+    probes = list(added)
     config.add_cleanup(remove_probes)
     try:
         add_probes(probes)

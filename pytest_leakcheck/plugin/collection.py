@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from pytest_leakcheck.attribution.call_paths import add_tested
 from pytest_leakcheck.config.plan import Plan, for_test, is_opted_out, plan_unmarked, read_marks, unused
 from pytest_leakcheck.config.sampling import Cost, Forecast, TimePlan, choose_case, parse_duration, parse_sample
 from pytest_leakcheck.config.settings import SCALING, Settings
@@ -41,9 +42,13 @@ class Plans:
         self._unmarked: set[str] = set()
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
         """Plan the items; an invalid mark is a collection error, which pytest reports alike with and without xdist."""
         report = yield
+        if isinstance(collector, pytest.Module):
+            add_tested(collector.path)
         wrong = self._plan_items(report.result or ())
         if wrong:
             report.outcome, report.longrepr, report.result = "failed", "\n".join(map(printable, wrong)), []

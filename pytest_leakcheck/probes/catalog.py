@@ -107,15 +107,16 @@ class _ProbeInstrument(Stateless):
 
 
 _added_names: list[str] = []
+_added_devices: list[Device] = []
 _DEFAULT_VRAM: Final = CATALOG["vram"]
 
 
 def add_probes(probes: Iterable[Probe | Device]) -> None:
     """Register probes for this session, or raise `ProbeError`; devices replace those that ``vram`` finds by itself."""
     given = tuple(probes)
-    devices = tuple(one for one in given if isinstance(one, Device))
-    if devices:
-        CATALOG["vram"] = lambda: Vram(lambda: devices)
+    _added_devices.extend(one for one in given if isinstance(one, Device))
+    if _added_devices:
+        CATALOG["vram"] = lambda: Vram(lambda: tuple(_added_devices))
     for probe in (one for one in given if not isinstance(one, Device)):
         if not isinstance(probe, Probe):
             raise ProbeError(f"{probe!r} is neither a Probe nor a Device: return [Probe('connection', read=pool.size)]")
@@ -138,4 +139,5 @@ def remove_probes() -> None:
     for name in _added_names:
         del RESOURCES[name], CATALOG[name]
     _added_names.clear()
+    _added_devices.clear()
     CATALOG["vram"] = _DEFAULT_VRAM

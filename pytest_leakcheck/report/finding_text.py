@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.culprit import Culprit, Held, Site, Step, TestPhase, Where
 from pytest_leakcheck.model.finding import Finding, Verdict
-from pytest_leakcheck.model.recording import Point, Scaled, peaks_of
+from pytest_leakcheck.model.recording import Fullest, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 from pytest_leakcheck.report.glyphs import LEVELS, Row, printable, shorten, sparkline, truncate, under, with_kind
@@ -344,15 +344,29 @@ def limit_ahead(finding: Finding) -> tuple[float, int] | None:
     return (at, limit) if at <= _MAX_ITERATIONS_TO_LIMIT else None
 
 
+def _limit_ahead_of(fullest: Fullest, finding: Finding) -> tuple[float, int] | None:
+    """As `limit_ahead`, of a child process, whose share of the growth is that of what it has gained."""
+    verdict, recording = finding.verdict, finding.recording
+    limit = recording.limits.get(verdict.resource)
+    if limit is None or verdict.slope <= 0:
+        return None
+    left = max(0, limit - fullest.held + fullest.gained)
+    at = recording.warmup + left * fullest.of / fullest.gained / verdict.slope
+    return (at, limit) if at <= _MAX_ITERATIONS_TO_LIMIT else None
+
+
 def consequence(finding: Finding) -> str:
     """State after how many iterations the process reaches its limit; empty if no limit applies or it is far away."""
-    ahead = limit_ahead(finding)
+    ahead, process, fullest = limit_ahead(finding), "this process", finding.recording.fullest
+    if fullest is not None:
+        ahead = _limit_ahead_of(fullest, finding)
+        process = f"{fullest.process}, which has gained {fullest.gained:,} of {fullest.of:,},"
     if ahead is None:
         return ""
     (at, limit), verdict = ahead, finding.verdict
     resource = verdict.traits
     shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
-    when = f"this process reaches its limit of {shown}{resource.limit} after ≈ {at:,.0f} iterations"
+    when = f"{process} reaches its limit of {shown}{resource.limit} after ≈ {at:,.0f} iterations"
     return with_kind(f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when, verdict.kind)
 
 

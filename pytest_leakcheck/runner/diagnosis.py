@@ -135,6 +135,11 @@ class CauseSearch:
         """Whether the line is known, or the owner."""
         return bool(self._made.path or self._found.owner)
 
+    @property
+    def at_red(self) -> Identities:
+        """The handles at the verdict, before the search."""
+        return self._at_red
+
     def is_listed(self, verdict: Verdict) -> bool:
         """Return whether the baseline lists the owner that was found."""
         return self._causes.lists(self._test, verdict, self._found)

@@ -15,7 +15,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pytest_leakcheck.attribution.handles import group, survivors, take_identities
+from pytest_leakcheck.attribution.handles import find_fullest, group, survivors, take_identities
 from pytest_leakcheck.attribution.tracing.traced_children import prepare_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
@@ -35,8 +35,8 @@ from pytest_leakcheck.judge.screening import (
 )
 from pytest_leakcheck.model.culprit import Culprit, Held
 from pytest_leakcheck.model.finding import RED, Verdict
-from pytest_leakcheck.model.recording import Recording, Series, Stopped
-from pytest_leakcheck.model.resources import HEAP, OBJECTS, RESIDENT, find_resource
+from pytest_leakcheck.model.recording import Fullest, Recording, Series, Stopped
+from pytest_leakcheck.model.resources import DESCRIPTORS, HEAP, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import read_limits
@@ -179,7 +179,7 @@ class Repetition:
             stopped = "time" if run.time.out_of_time else "iterations" if n >= plan.effort.most else "judged"
         verdicts = (*run.verdicts.values(), *conclude_finding.missing_verdicts(plan, sampler.instruments.missing))
         verdicts = conclude_finding.without_ceiling(verdicts, run.ceiling.missing)
-        recording = self._recording(sampler, stopped)
+        recording = replace(self._recording(sampler, stopped), fullest=measuring.fullest())
         result = Result(plan, recording, verdicts, measuring.held(), measuring.culprit)
         sampler.close()
         run.sampler = None
@@ -348,6 +348,14 @@ class Measuring:
         from pytest_leakcheck.runner.diagnosis import survivors_of
 
         return survivors_of(self._sampler, red, self._identities, take_identities())
+
+    def fullest(self) -> Fullest | None:
+        """Return the child process that is first to reach its limit; None if that is not what is red."""
+        red = self._run.red
+        if red is None or red.resource != DESCRIPTORS or self._sampler.samples.n < 1 or not self._sampler.children:
+            return None
+        now = self._search.at_red if self._search is not None else take_identities()
+        return find_fullest(self._identities, now)
 
     def end(self) -> None:
         """End the search, before the instruments are closed. No iteration follows, even if one was wanted."""

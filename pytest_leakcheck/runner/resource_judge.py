@@ -15,7 +15,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude_finding import miscounted, not_counted, origin_unknown
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
-from pytest_leakcheck.judge.judge_series import Context, Hint, judge
+from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
 from pytest_leakcheck.model import resources
 from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import BLOCKS, CHILDREN, HEAP, OBJECTS, RESIDENT, find_resource
@@ -184,7 +184,7 @@ class ResourceJudge:
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
         """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
         run, sampler = self._run, self._sampler
-        hint = Hint(rate=self._counted_elsewhere(budget))
+        hint = self._counted_elsewhere(budget)
         if hint.rate:
             rest = judge(sampler.samples.series(budget.resource), budget, context, hint)
             if rest is None or rest.outcome == "ok":
@@ -201,7 +201,7 @@ class ResourceJudge:
                     self.carry_levels()
                 return StartAgain()
             if isfinite(found.rate):
-                part = Hint(rate=hint.rate + found.rate)
+                part = replace(hint, rate=hint.rate + found.rate)
                 rest = judge(sampler.samples.series(budget.resource), budget, context, part)
                 # Growth that continues, and not a level that is too high.
                 if rest is not None and (rest.outcome == "leak" or rest.kind == "predicted"):
@@ -209,7 +209,7 @@ class ResourceJudge:
                     continue
                 if rest is None or rest.outcome != "ok":
                     found = replace(found, at_most=None)
-            return replace(found, rate=inf)
+            return replace(found, rate=inf, replaced=hint.replaced)
         return hint
 
     def carry_levels(self) -> None:
@@ -242,17 +242,19 @@ class ResourceJudge:
     def _growth_of(self, name: str) -> Growth:
         return growth(self._sampler.samples.series(name).readings, find_resource(name).tolerance)
 
-    def _counted_elsewhere(self, budget: Budget) -> float:
-        """Return the growth per iteration that exact counters show, or that replaces objects from before the start."""
+    def _counted_elsewhere(self, budget: Budget) -> Hint:
+        """Return the growth that exact counters show, or that replaces objects from before the start."""
         samples = self._sampler.samples
         if budget.resource == OBJECTS:
             gone = self._sampler.frozen.gone
             # A few that end once are replaced by nothing.
-            return gone / samples.n if gone >= _MIN_REPLACED_SHARE * samples.above_start(OBJECTS) else 0.0
+            is_replaced = gone >= _MIN_REPLACED_SHARE * samples.above_start(OBJECTS)
+            return Hint(rate=gone / samples.n, replaced=gone) if is_replaced else NO_HINT
         if not _yields_to_exact_counters(budget):
-            return 0.0
+            return NO_HINT
         exact = {name: 1 for name in _MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
-        return max(0.0, sum(self._growth_of(name).slope * each for name, each in exact.items() if samples.has(name)))
+        shown = sum(self._growth_of(name).slope * each for name, each in exact.items() if samples.has(name))
+        return Hint(rate=max(0.0, shown))
 
 
 def _yields_to_exact_counters(budget: Budget) -> bool:

@@ -83,8 +83,7 @@ UPLOAD = """
 def test_the_leaky_arm_is_red_and_the_fixed_one_is_green(project: Project, name: str) -> None:
     incident, short = INCIDENTS[name], SHORT[name]
     project.write("conftest.py", UNNAMED)
-    plugins = [word for one in ("leakcheck_incidents.material", *incident.plugins) for word in ("-p", one)]
-    ran = project.run(*plugins, "--pyargs", incident.tests, "-k", short.tests, *short.options, limit=900)
+    ran = project.run("--pyargs", incident.tests, "-k", short.tests, *short.options, limit=900)
     test, resource, verdict = short.leaky
     assert ran.finding(test, resource)["verdict"] == verdict, ran.text
     assert ran.finding(*short.fixed)["verdict"] == "ok", ran.text

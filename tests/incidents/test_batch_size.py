@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from projects import Outcome, Project
 
 INCIDENT = INCIDENTS["batch_size"]
 # Plugins that play no part would be loaded by each of five processes.
-LEAN = "-p pytest_leakcheck.plugin -p leakcheck_incidents.simulated -p leakcheck_incidents.material"
+LEAN = "-p pytest_leakcheck.plugin"
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +50,14 @@ def test_the_fixed_share_runs_out_of_memory_on_the_heavy_configuration(ran: Outc
 
 
 @pytest.mark.laboratory
-def test_and_leaves_two_fifths_of_the_device_idle_on_the_light_one(ran: Outcome) -> None:
-    idle = re.search(r"AssertionError: (\d+)% of the device is idle, even at the peak", ran.text)
-    assert idle
-    assert 37 <= int(idle[1]) <= 43
+def test_and_leaves_two_fifths_of_the_device_idle_on_the_light_one_which_is_learnt_away(ran: Outcome) -> None:
+    idle = {
+        arm: [point["peaks"]["gauge:idle"] for point in ran.scaled[f"test_learning[{arm}]"]["points"]]
+        for arm in ("leaky", "fixed")
+    }
+    assert all(37 <= percent <= 43 for percent in idle["leaky"]), idle
+    assert idle["fixed"] == sorted(idle["fixed"], reverse=True)
+    assert 8 <= idle["fixed"][-1] <= 12
     assert ran.last_line == "3 failed, 4 passed"
 
 
@@ -62,8 +65,6 @@ def test_and_leaves_two_fifths_of_the_device_idle_on_the_light_one(ran: Outcome)
 def test_what_is_learnt_is_bounded_by_the_peak_and_said_to_be_simulated(ran: Outcome) -> None:
     peaks = [one for one in ran.findings if one["test"].endswith("test_heavy[fixed]") and one["peak"]]
     assert [(one["verdict"], one["kind"]) for one in peaks] == [("ok", "simulated")]
-    light = ran.finding("test_light[fixed]", "vram")
-    assert (light["verdict"], light["kind"]) == ("ok", "simulated")
 
 
 def test_the_arms_differ_by_what_is_learnt_from() -> None:
@@ -75,7 +76,8 @@ def test_the_arms_differ_by_what_is_learnt_from() -> None:
 
 
 def test_without_a_simulated_device_it_is_skipped_and_says_so(project: Project) -> None:
-    outcome = project.run("--pyargs", INCIDENT.tests, "-k", "light", "-rs", leakcheck=False)
+    without = ("-p", "no:leakcheck_incidents.simulated")
+    outcome = project.run("--pyargs", INCIDENT.tests, "-k", "learning", "-rs", *without, leakcheck=False)
     assert outcome.last_line == "2 skipped, 5 deselected"
     assert "no simulated accelerator: load it with -p leakcheck_incidents.simulated" in outcome.text
 

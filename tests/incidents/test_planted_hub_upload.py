@@ -76,6 +76,37 @@ REGRESSIONS = [
     ),
     (
         Change(
+            "a whole shard is one group",
+            {
+                "shards.py": [
+                    (
+                        "_GROUP_ROWS: Final = 100\n_GROUP_SIZE: Final = 4 << 20",
+                        "_GROUP_ROWS: Final = 1 << 40\n_GROUP_SIZE: Final = 1 << 40",
+                    )
+                ]
+            },
+            "test_two_shards",
+        ),
+        ("test_two_shards[fixed]", "rss", "over_budget"),
+    ),
+    (
+        Change(
+            "the groups of a shard are listed",
+            {"shards.py": [("in _groups(dataset, shard):", "in list(_groups(dataset, shard)):")]},
+            "test_two_shards",
+        ),
+        ("test_two_shards[fixed]", "rss", "over_budget"),
+    ),
+    (
+        Change(
+            "the files of all shards are kept until the commit",
+            {"shards.py": [("        path.unlink(missing_ok=True)\n", "        pass\n")]},
+            "test_two_shards",
+        ),
+        ("test_two_shards[fixed]", "gauge:shard_files", "over_budget"),
+    ),
+    (
+        Change(
             "a temporary file is opened for each shard and not closed",
             {
                 "shards.py": [

@@ -83,6 +83,46 @@ REGRESSIONS = [
     ),
     (
         Change(
+            "the world size comes from LOCAL_WORLD_SIZE",
+            {
+                "executor.py": [
+                    (WORLD_SIZE, 'return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))'),
+                    ("import sys\n", "import os\nimport sys\n"),
+                ]
+            },
+            "TestRanks",
+        ),
+        {("test_memory", IN_FLIGHT, "over_budget"), ("test_memory", "rss", "over_budget")},
+    ),
+    (
+        Change(
+            "shares are rounded to the nearest number",
+            {"staleness.py": [("self.concurrent // world_size)", "round(self.concurrent / world_size))")]},
+            "test_as_it_was_met or test_concurrency_alone",
+        ),
+        {("test_concurrency_alone", IN_FLIGHT, "over_budget")},
+    ),
+    (
+        Change(
+            "tasks that have ended are kept while the executor lives",
+            {
+                "tasks.py": [
+                    (
+                        "        self._ending = False\n\n",
+                        "        self._ending = False\n        self._ended_tasks: list[object] = []\n\n",
+                    ),
+                    (
+                        "        self._tasks.discard(task)\n",
+                        "        self._ended_tasks.append(task)\n        self._tasks.discard(task)\n",
+                    ),
+                ]
+            },
+            "TestStartStop",
+        ),
+        {("test_it_goes_on", "task", "leak")},
+    ),
+    (
+        Change(
             "shares are rounded up",
             {"staleness.py": [("self.concurrent // world_size)", "-(-self.concurrent // world_size))")]},
             "test_as_it_was_met or test_concurrency_alone",

@@ -64,7 +64,7 @@ def videos_of(size: str) -> set[str]:
 @pytest.fixture(scope="module")
 def in_process(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("in_process"))
-    incident = ("-p", "leakcheck_incidents.material", "--pyargs", "leakcheck_incidents.pyav_loader")
+    incident = ("--pyargs", "leakcheck_incidents.pyav_loader")
     return project.run(*incident, "-k", "leaky and not CollectorOn", "--leakcheck-ceiling=fd=128")
 
 

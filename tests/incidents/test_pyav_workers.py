@@ -18,7 +18,7 @@ from shell import shell
 pytestmark = pytest.mark.laboratory
 
 INCIDENT = INCIDENTS["pyav_workers"]
-TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
+TESTS = ("--pyargs", INCIDENT.tests)
 
 # A separate training run with a lowered limit of descriptors; at the end it prints what happened.
 TRAINING = """

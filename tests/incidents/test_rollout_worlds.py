@@ -12,7 +12,7 @@ pytestmark = pytest.mark.laboratory
 INCIDENT = INCIDENTS["rollout_executor"]
 MIB = 1 << 20
 # Plugins that play no part would be loaded by each of some forty processes.
-LEAN = "-p pytest_leakcheck.plugin -p leakcheck_incidents.simulated -p xdist -n 2"
+LEAN = "-p pytest_leakcheck.plugin -p xdist -n 2"
 
 
 @pytest.fixture(scope="module")

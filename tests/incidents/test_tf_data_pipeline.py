@@ -27,7 +27,7 @@ INCIDENT = INCIDENTS["tf_data_pipeline"]
 FOLDER = Path(leakcheck_incidents.__file__).parent / INCIDENT.name
 # What an epoch draws before it begins, in bytes.
 STATE = 8 * PAIRS_OF_SPLIT
-TESTS = ("-p", "leakcheck_incidents.material", "--pyargs", INCIDENT.tests)
+TESTS = ("--pyargs", INCIDENT.tests)
 
 
 @pytest.mark.laboratory

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from projects import UNNAMED as UNNAMED_CAUSE
 from projects import Outcome, Project, line_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -290,3 +291,38 @@ def test_what_only_the_collector_of_a_worker_releases_is_unclosed_with_its_line(
     project.write("test_cycles.py", text.replace("LEAKY = True", "LEAKY = False"))
     outcome = project.run()
     assert outcome.verdicts == {("test_read", "fd"): "ok"}, outcome.text
+
+
+# Two workers, the second of which opens twice as many; each has a limit of its own.
+UNEVEN = """
+    import multiprocessing, os, resource
+    import pytest
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+    def keep(count):
+        for _ in range(count):
+            os.open(__file__, os.O_RDONLY)
+
+    @pytest.fixture(scope="module")
+    def pools():
+        with multiprocessing.get_context("fork").Pool(1) as one, multiprocessing.get_context("fork").Pool(1) as two:
+            yield one, two
+
+    @pytest.mark.fd_budget(0)
+    def test_uneven(pools):
+        for count, pool in enumerate(pools, start=1):
+            pool.apply(keep, (count,))
+"""
+
+
+def test_the_worker_that_reaches_its_limit_first_is_named_with_what_it_gained(project: Project) -> None:
+    project.write("conftest.py", UNNAMED_CAUSE)
+    outcome = project.run_test(UNEVEN)
+    found = outcome.finding("::test_uneven")
+    assert (found["verdict"], found["slope"]) == ("leak", 3.0), outcome.text
+    fullest = outcome.recordings[0]["fullest"]
+    assert (fullest["gained"], fullest["of"]) == (2 * found["iterations"], 3 * found["iterations"])
+    there = 3 + found["iterations"] + (500 - fullest["held"]) // 2
+    said = f"which has gained {fullest['gained']} of {fullest['of']}, reaches its limit of 500 descriptors"
+    assert f"{said} (ulimit -n) after ≈ {there} iterations" in outcome.one_line

@@ -109,6 +109,25 @@ def test_only_what_the_named_packages_have_to_do_with_is_red(project: Project) -
     assert unblamed.last_line == "3 passed"
 
 
+@pytest.mark.parametrize("tests", ["group/frames/tests", "group/frames"])
+def test_an_installed_package_whose_tests_run_is_the_projects_and_what_it_calls_is_not(
+    project: Project, tmp_path: Path, tests: str
+) -> None:
+    installed = tmp_path / "lib" / "site-packages"
+    # A namespace, which the packages in it share.
+    project.write(str(installed / "group/opener/__init__.py"), PACKAGE)
+    project.write(
+        str(installed / "group/frames/__init__.py"), "from group.opener import opened\ndef read(path): opened(path)\n"
+    )
+    project.write(
+        str(installed / tests / "test_it.py"),
+        "import pytest\nfrom group.frames import read\n@pytest.mark.fd_budget(0)\ndef test_read(): read(__file__)\n",
+    )
+    ran = project.run("--pyargs", "group.frames", PYTHONPATH=str(installed))
+    site = ran.finding("test_read")["site"]
+    assert (site["file"], site["line"]) == (str(installed / "group/frames/__init__.py"), 2), ran.text
+
+
 HELD = """
     import tempfile
     from pathlib import Path

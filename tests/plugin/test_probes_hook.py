@@ -99,6 +99,25 @@ def test_its_marker_is_known_without_the_flag_and_has_a_line_of_help(connected: 
     assert '@pytest.mark.pooled_budget("1 MiB", ' in shown
 
 
+def test_a_conftest_that_is_loaded_while_tests_are_collected_adds_its_own(project: Project) -> None:
+    project.write("conftest.py", CONFTEST.replace("connection", "door"))
+    project.write("inner/conftest.py", CONFTEST.replace("pooled", "kept"))
+    project.write(
+        "inner/test_a.py",
+        """
+        import pytest, sys
+
+        @pytest.mark.connection_budget(0)
+        @pytest.mark.door_budget(0)
+        def test_query(request):
+            (inner,) = [one for one in request.config.pluginmanager.get_plugins() if "inner" in getattr(one, "__file__", "")]
+            inner.CONNECTIONS.append("open")
+        """,
+    )
+    ran = project.run("-W", "error")
+    assert (ran.verdicts["test_query", "connection"], ran.status) == ("leak", 1), ran.text
+
+
 @pytest.mark.parametrize(
     ("probes", "message"),
     [

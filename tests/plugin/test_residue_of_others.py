@@ -112,3 +112,53 @@ def test_a_failed_test_gets_no_verdict_and_its_frames_are_no_leak_of_the_next(pr
     assert outcome.last_line == "2 failed, 2 passed"
     assert {one["test"].partition("[")[2] for one in outcome.findings} == {"passes]", "passes again]"}
     assert {one["verdict"] for one in outcome.findings} == {"ok"}
+
+
+# A thread that was there before the test. Each time it waits, it makes a lock and a method again; the first ones were
+# there at the start.
+WAITER = """
+    import threading
+    import pytest
+
+    KEPT, CALLS = [], [0]
+
+    class Waiter(threading.Thread):
+        bell, heard, ended = threading.Event(), threading.Event(), False
+
+        def run(self):
+            while not self.ended:
+                self.bell.wait()
+                self.bell.clear()
+                self.heard.set()
+
+    @pytest.fixture(scope="module")
+    def waiter():
+        waiter = Waiter()
+        waiter.start()
+        yield waiter
+        waiter.ended = True
+        waiter.bell.set()
+        waiter.join()
+
+    @pytest.mark.leakcheck(iterations=60, resources=["object"])
+    @pytest.mark.object_budget(0)
+    def test_rings(waiter):
+        CALLS[0] += 1
+        if CALLS[0] > 20:
+            waiter.bell.set()
+            waiter.heard.wait()
+            waiter.heard.clear()
+            while not waiter.bell._cond._waiters:
+                pass
+        if CALLS[0] == 25 and KEEPS:
+            KEPT.extend([[], [], []])
+"""
+
+
+@pytest.mark.parametrize(("keeps", "verdict", "level"), [(False, "ok", 0), (True, "over_budget", 3)])
+def test_objects_that_an_earlier_thread_replaces_are_no_part_of_a_level(
+    project: Project, keeps: bool, verdict: str, level: int
+) -> None:
+    ran = project.run_test(f"KEEPS = {keeps}\n" + WAITER.replace("\n    ", "\n"))
+    found = ran.finding("test_rings", "object")
+    assert (found["verdict"], found["level"]) == (verdict, level), ran.text

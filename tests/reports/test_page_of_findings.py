@@ -195,7 +195,7 @@ def test_over_sizes_the_peaks_are_drawn(project: Project) -> None:
     (card,) = page_of_report(measured(project, SIZES), "findings.json").cards
     (chart,) = card.charts
     assert card.tone == "bad"
-    assert chart.axis == "size"
+    assert chart.axis == "n"
     assert chart.curves[0].points == ((8.0, 8.0), (16.0, 16.0), (32.0, 32.0))
 
 

@@ -40,9 +40,7 @@ def judge_change(project: Project, name: str, change: Change) -> Outcome:
             assert text.count(old) == 1, f"{file} has {text.count(old)} times: {old}"
             text = text.replace(old, new)
         path.write_text(text, encoding="utf-8")
-    plugins = [word for one in (f"{_PACKAGE}.material", *incident.plugins) for word in ("-p", one)]
     ran = project.run(
-        *plugins,
         "--pyargs",
         incident.tests,
         "-k",

@@ -21,15 +21,15 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 320,
-    "attribution": 5930,
+    "attribution": 5965,
     "baseline": 690,
-    "config": 1450,
-    "judge": 1885,
-    "model": 1765,
-    "plugin": 5545,
-    "probes": 3440,
-    "report": 1885,
-    "runner": 5075,
+    "config": 1440,
+    "judge": 1880,
+    "model": 1785,
+    "plugin": 5550,
+    "probes": 3435,
+    "report": 1905,
+    "runner": 5090,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

@@ -294,11 +294,18 @@ def chart_of_verdict(
     return Chart(
         f"{counted}: {title or verdict.traits.plural}",
         verdict.traits.unit,
-        "size" if finding.scaled is not None else "iteration",
+        _axis_of(finding),
         (curve, *filter(None, beside)),
         f"{verdict.resource} {verdict.outcome.replace('_', ' ')}: {verdict.reason}".removesuffix(": "),
         limit,
     )
+
+
+def _axis_of(finding: Finding) -> str:
+    scaled = finding.scaled
+    if scaled is None:
+        return "iteration"
+    return f"ranks ({scaled.engine})" if scaled.engine else scaled.axis
 
 
 def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = False) -> Curve | None:

@@ -21,6 +21,7 @@ def held_by(resource: str, holder: str, via: str, holds: str = "") -> Culprit:
 
 CASES = {
     "PyAV's cycle": (Culprit("fd", cycle=("InputContainer", "VideoStream")), "close() the container"),
+    "TensorFlow's graph": (held_by("heap", "Graph", "._py_funcs_used_in_graph"), "tf.compat.v1.reset_default_graph()"),
     "DataLoader": (
         made("process", "/v/torch/utils/data/dataloader.py", "_MultiProcessingDataLoaderIter"),
         "one loader",
@@ -55,6 +56,14 @@ def test_how_a_child_process_was_started_is_no_shape_of_what_leaks_in_it() -> No
     assert "one loader" in hint_for(here, ())
     there = Culprit("fd", Where((TEST, loader, work), work, process="child process python"))
     assert hint_for(there, ()).startswith("close() it")
+
+
+def test_the_line_of_a_child_process_tells_the_shape_without_its_objects() -> None:
+    opened = Site("/project/decode.py", 3, "frames")
+    there = Culprit(
+        "fd", Where((TEST, opened), opened, process="child process python"), source="self.c = av.open(path)"
+    )
+    assert "close() the container" in hint_for(there, ())
 
 
 def test_every_shape_has_a_case() -> None:

@@ -160,6 +160,14 @@ def test_resident_memory_without_a_budget_is_judged_for_what_exact_counters_do_n
     assert (rest.outcome, rest.slope) == ("inconclusive", 2.0 * MIB)
 
 
+def test_objects_that_replace_others_are_no_part_of_a_level() -> None:
+    readings = [0] * 4 + [2] * 60
+    assert judged(readings, budget("object", 0)).outcome == "over_budget"
+    assert judged(readings, budget("object", 0), Hint(rate=2 / 64, replaced=2)).outcome == "ok"
+    kept = judged(readings, budget("object", 0), Hint(rate=1 / 64, replaced=1))
+    assert (kept.outcome, kept.level) == ("over_budget", 1)
+
+
 def test_growth_that_goes_on_without_the_test_is_in_doubt_at_once() -> None:
     hint = Hint("also grows while the test is paused", advice="stop it")
     verdict = judged(range(20), budget("fd"), hint)
