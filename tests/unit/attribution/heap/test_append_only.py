@@ -162,7 +162,7 @@ def test_a_library_knows_the_names_of_attributes_alone(
     handed = importlib.import_module("handed")
     assert judged(module, "iterates", module, variable)
     assert not judged(module, "keep", module.owner, attribute)
-    assert handed
+    assert handed.of_attribute() == attribute
     monkeypatch.delitem(sys.modules, "handed")
 
 
