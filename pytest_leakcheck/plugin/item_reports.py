@@ -331,6 +331,7 @@ def _call_teardown(
 
 def log_leak(item: pytest.Item, finding: Finding) -> None:
     """Log a red finding on an item that has been logged before as one more report; a tear-down ends it for JUnit's XML."""
+    item.stash[keys.FINDINGS] = [finding]
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     call = pytest.CallInfo.from_call(lambda: apply(finding, item), when="call")
     end = pytest.CallInfo.from_call(lambda: None, when="teardown")

@@ -420,6 +420,8 @@ def test_isolated_tests_run_in_the_session_first(project: Project) -> None:
         "--leakcheck-isolate",
     )
     assert ran.last_line == "1 failed, 3 passed", ran.text
+    assert ran.verdicts["test_leaks", "fd"] == "leak"
+    assert "LEAK test_it.py::test_leaks" in ran.text
     reason = next(one["reason"] for one in ran.findings if one["test"].endswith("test_reads"))
     assert reason == (
         "not repeatable: alone in a separate process, it ended with AssertionError: assert {} == {'x': 1}"
