@@ -75,11 +75,12 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
-# glibc keeps up to 7 freed blocks of each of 64 sizes (in bytes) per thread, and counts them as in use
-# (malloc/malloc.c, tcache).
+# glibc keeps freed blocks of each of 64 sizes (in bytes) per thread, and counts them as in use (malloc/malloc.c, tcache):
+# up to 7 of a size, and 16 from 2.43 on.
 _TCACHE_SIZES: Final = tuple(range(24, 1033, 16))
-_TCACHE_DEPTH: Final = 7
-# Seconds. If an iteration takes at least this long, the cache is emptied for each reading, which takes 0.15 ms.
+# More blocks than a cache keeps of one size.
+_MANY_BLOCKS: Final = 64
+# Seconds. If an iteration takes at least this long, the cache is emptied for each reading.
 _MIN_SECONDS_TO_EMPTY: Final = 0.003
 
 
@@ -87,11 +88,34 @@ _MIN_SECONDS_TO_EMPTY: Final = 0.003
 def _libc() -> ctypes.PyDLL:
     """Return the C library, by `ctypes.PyDLL`, which keeps the GIL: no other Python thread runs in a call."""
     libc = ctypes.PyDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.restype = libc.realloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
+    libc.realloc.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     libc.free.restype = None
     libc.free.argtypes = [ctypes.c_void_p]
     return libc
+
+
+def _count_kept(read: Callable[[], int], release: Callable[[int], object]) -> int:
+    """Return how many of many released blocks of one size still count; the median of three, as other threads disturb one."""
+    malloc, size = _libc().malloc, _TCACHE_SIZES[-1]
+    # In an array, because a list of so many would be a block of malloc as well.
+    blocks = array("Q", bytes(8 * _MANY_BLOCKS))
+    kept = array("q")
+    for _ in range(3):
+        for at in range(_MANY_BLOCKS):
+            blocks[at] = malloc(size)
+        before = read()
+        for block in blocks:
+            release(block)
+        kept.append(max(0, _MANY_BLOCKS - (before - read()) // size))
+    return sorted(kept)[1]
+
+
+def _free_by_realloc(block: int) -> None:
+    """Move a block to where it is too large for the cache, and free it there."""
+    libc = _libc()
+    libc.free(libc.realloc(block, 4 * _TCACHE_SIZES[-1]))
 
 
 class _ThreadCache:
@@ -100,17 +124,21 @@ class _ThreadCache:
     Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds of iterations. A full
     cache alone would not do: malloc may serve a request by a free block of the next size, which then goes into that
     size's part of the cache. So the own part is one short after each retained block, and up to 7 of these do not show.
+
+    `is_bypassed`: realloc frees a block past the cache, from which malloc took it (glibc 2.43). So each list that grows
+    takes one out, which comes back among many: a sawtooth, wherever the cache is not emptied for each reading.
     """
 
-    def __init__(self) -> None:
-        libc = _libc()
+    def __init__(self, libc: Any, read: Callable[[], int]) -> None:
         self._malloc, self._free = libc.malloc, libc.free
+        depth = _count_kept(read, libc.free)
+        self.is_bypassed = _count_kept(read, _free_by_realloc) < depth
         # In an array, because a list of addresses would be blocks and objects that the harness allocates.
-        self._sizes = array("q", _TCACHE_SIZES * _TCACHE_DEPTH)
+        self._sizes = array("q", _TCACHE_SIZES * depth)
         self._blocks = array("Q", bytes(8 * len(self._sizes)))
 
     def empty(self) -> None:
-        """Allocate as many blocks as the cache can hold. With `fill`, this takes 0.15 ms."""
+        """Allocate as many blocks as the cache can hold. With `fill`, this takes 0.15 ms for 7 of each size."""
         malloc, blocks = self._malloc, self._blocks
         for at, size in enumerate(self._sizes):
             blocks[at] = malloc(size)
@@ -122,10 +150,31 @@ class _ThreadCache:
             free(block)
 
 
+def _open_glibc(libc: Any) -> Callable[[], int]:
+    function = libc.mallinfo2
+    function.restype = _Mallinfo2
+    function.argtypes = []
+
+    def read() -> int:
+        info = function()
+        return int(info.uordblks + info.hblkhd)
+
+    return read
+
+
+@cache
+def _open_thread_cache(libc: Any) -> _ThreadCache:
+    """Measure the cache, once per process, because that takes 0.25 ms."""
+    return _ThreadCache(libc, _open_glibc(libc))
+
+
 @contextmanager
 def drained_thread_cache() -> Iterator[None]:
     """Keep this thread's cache empty, so that the counter rises with each block."""
-    cache = _ThreadCache()
+    cache = heap.cache if (heap := _open_heap()) is not None else None
+    if cache is None:
+        yield
+        return
     cache.empty()
     try:
         yield
@@ -199,60 +248,50 @@ def _open_heap() -> Heap | None:
 
 def is_quiet() -> bool:
     """Return whether malloc counts a freed block as free at once; measured, because it may not apply the settings."""
+    return _open_heap() is not None and not thread_cache_bytes()
+
+
+def thread_cache_bytes() -> int:
+    """Return how many bytes of freed blocks malloc keeps for each thread, at most, and counts as in use."""
     heap = _open_heap()
-    if heap is None:
-        return False
-    libc = _libc()
-    before = heap.read()
-    # One block more than a cache of freed blocks holds: some come from it, or some go into it when they are freed.
-    blocks = [libc.malloc(_TCACHE_SIZES[-1]) for _ in range(_TCACHE_DEPTH + 1)]
-    held = heap.read() - before
-    for block in blocks:
-        libc.free(block)
-    return held >= _TCACHE_SIZES[-1] * len(blocks) and heap.read() == before
+    return sum(_TCACHE_SIZES) * _count_kept(heap.read, _libc().free) if heap is not None else 0
 
 
 class Heap(Stateless):
     """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
-    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as used
-    (`_ThreadCache`). Cost: 0.3 to 3 us, and 0.15 ms where that cache is emptied; 0.5 ms with 10,000 holes in the heap,
-    because the call walks the free lists. Scope: this process. Not counted: small Python objects (in pymalloc's arenas),
-    pools that map their own memory, and memory that a program maps with mmap. Fallback: ``psutil.heap_info`` if libc has
-    no ``mallinfo2`` (macOS, Windows, glibc before 2.33); unavailable without either (musl). If another malloc is loaded
-    before glibc's (LD_PRELOAD), jemalloc and tcmalloc are read by their own statistics (`open_readings`): resolution one
-    size class; blocks in caches of other threads count with jemalloc, never with tcmalloc. Any other is unavailable.
+    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as
+    used (`_ThreadCache`). Cost: 0.3 to 3 us, and 0.15 ms where that cache is emptied (0.35 ms with glibc 2.43,
+    where each reading does so); 0.5 ms with 10,000 holes in the heap, because the call walks the free lists. Scope:
+    this process. Not counted: small Python objects (in pymalloc's arenas), pools that map their own memory, and
+    memory that a program maps with mmap. Fallback: ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS,
+    Windows, glibc before 2.33); unavailable without either (musl). If another malloc is loaded before glibc's
+    (LD_PRELOAD), jemalloc and tcmalloc are read by their own statistics (`open_readings`): resolution one size
+    class; blocks in caches of other threads count with jemalloc, never with tcmalloc. Any other is unavailable.
     """
 
     resource = "heap"
 
     def __init__(self) -> None:
         # None if the C library is not glibc.
-        self._cache: _ThreadCache | None = None
+        self.cache: _ThreadCache | None = None
         self._empties_each_time = False
         # The allocator whose own statistics are read, in place of the C library's.
         self.allocator = ""
 
     def open(self) -> None:
         try:
-            function = _libc().mallinfo2
+            read = _open_glibc(libc := _libc())
         except (AttributeError, OSError, TypeError):
             self._read = _psutil_heap()
             if sys.platform.startswith("linux") and not _counts_malloc(self._read):
                 self._read_other_malloc()
             return
-        function.restype = _Mallinfo2
-        function.argtypes = []
-
-        def read() -> int:
-            info = function()
-            return int(info.uordblks + info.hblkhd)
-
         if not _counts_malloc(read):
             self._read_other_malloc()
             return
         self._read = read
-        self._cache = _ThreadCache()
+        self.cache = _open_thread_cache(libc)
 
     def _read_other_malloc(self) -> None:
         """Use the statistics of the allocator that has replaced glibc's; raise `Unavailable` if they count nothing."""
@@ -274,17 +313,17 @@ class Heap(Stateless):
         if isfinite(seconds) or numpy not in _FILLED:
             _fill_numpy_cache(numpy)
             _FILLED.add(numpy)
-        self._empties_each_time = seconds >= _MIN_SECONDS_TO_EMPTY
-        if self._cache is not None:
+        if self.cache is not None:
+            self._empties_each_time = seconds >= _MIN_SECONDS_TO_EMPTY or self.cache.is_bypassed
             # Also where each reading does so: blocks that malloc has ready would otherwise add up to 1 KB to the first.
-            self._cache.empty()
-            self._cache.fill()
+            self.cache.empty()
+            self.cache.fill()
 
     def read_in_series(self) -> int:
-        if self._empties_each_time and self._cache is not None:
-            self._cache.empty()
+        if self._empties_each_time and self.cache is not None:
+            self.cache.empty()
             value = self._read()
-            self._cache.fill()
+            self.cache.fill()
             return value
         return self._read()
 

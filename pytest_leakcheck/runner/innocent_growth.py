@@ -19,7 +19,7 @@ from pytest_leakcheck.judge.judge_series import Hint
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, find_resource
 from pytest_leakcheck.model.units import format_amount
-from pytest_leakcheck.probes.native_heap import is_quiet
+from pytest_leakcheck.probes.native_heap import thread_cache_bytes
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners, EmptiedCaches, Filling, new_views, tracers_of_coverage
 from pytest_leakcheck.runner.sampler import Sampler
@@ -46,8 +46,8 @@ _ARRIVALS_PER_REST: Final = 10.0
 _RETAINED_PER_TRACER: Final = {"memory": 1024, "objects": 8, "blocks": 16}
 # If other threads used less than this share of the CPU time, malloc's caches for these threads do not matter.
 _MIN_OTHER_THREADS_SHARE: Final = 0.02
-# Growth in bytes above which malloc's caches for threads are no explanation: the caches of 16 threads hold no more.
-_MAX_THREAD_CACHES_BYTES: Final = 4 << 20
+# Growth above what malloc's caches for so many threads hold is not explained by them.
+_MAX_THREAD_CACHES: Final = 16
 # What a `TemporaryDirectory` calls as it ends, and all calls of this kind that are due.
 _REMOVE: Final = TemporaryDirectory._cleanup  # type: ignore[attr-defined]
 _FINALIZERS: Final = weakref.finalize._registry  # type: ignore[attr-defined]
@@ -140,10 +140,10 @@ class InnocentGrowth:
         return Hint(f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage")
 
     def _look_at_thread_caches(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
-        """Malloc keeps freed blocks for each thread, which count as in use: up to 230 KB of each, so growth is uneven."""
+        """Malloc keeps freed blocks for each thread, which count as in use: hundreds of KB of each, so growth is uneven."""
         # The harness fills the cache of its own thread beforehand, but cannot fill those of others.
         gained = sampler.samples.above_start(suspicion.resource)
-        if suspicion.resource != HEAP or is_quiet() or gained > _MAX_THREAD_CACHES_BYTES:
+        if suspicion.resource != HEAP or gained > _MAX_THREAD_CACHES * thread_cache_bytes():
             return None
         share = sampler.settling.share_of_other_threads()
         if share < _MIN_OTHER_THREADS_SHARE or is_steady(sampler.samples.series(suspicion.resource).readings):

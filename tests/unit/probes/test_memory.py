@@ -9,7 +9,7 @@ import mmap
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +72,78 @@ print(*(after - before for before, after in zip(readings, readings[1:])))
     assert all(384 - 64 <= int(rise) <= 400 + 64 for rise in done.stdout.split()), done.stdout
 
 
+@pytest.mark.parametrize("depth", [0, 1, 7, 16])
+def test_the_cache_of_freed_blocks_is_as_deep_as_the_allocator_makes_it(depth: int) -> None:
+    program = """
+from pytest_leakcheck.probes.native_heap import Heap, _libc
+heap, libc = Heap(), _libc()
+heap.open()
+held = [libc.malloc(1000) for _ in range(20)]
+heap.start(0.0)
+readings = [heap.read()]
+for block in held:
+    libc.free(block)
+    readings.append(heap.read())
+print(*(after - before for before, after in zip(readings, readings[1:])))
+"""
+    environment = os.environ | {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={depth}"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    # None of them is kept, because the cache is full.
+    assert [int(change) <= -1000 + 64 for change in done.stdout.split()] == [True] * 20, done.stdout
+
+
+class Bypassed:
+    """A malloc, simulated, that takes blocks from a cache of 16 per size, to which realloc returns none (glibc 2.43)."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+        self.cached: dict[int, list[int]] = {}
+        self.used = 0
+        self.mallinfo2 = Function(lambda: SimpleNamespace(uordblks=self.used, hblkhd=0))
+
+    def malloc(self, size: int) -> int:
+        cached = self.cached.setdefault(size, [])
+        if not cached and size <= 1032:
+            # A block of the next size is given away, and many of the same size are taken along.
+            self.sizes |= {(new := len(self.sizes) + 1): size}
+            self.used += 16 * size
+            cached += [new] * 16
+        if cached:
+            return cached.pop()
+        self.sizes[len(self.sizes) + 1] = size
+        self.used += size
+        return len(self.sizes)
+
+    def free(self, block: int) -> None:
+        size = self.sizes[block]
+        if size <= 1032 and len(self.cached[size]) < 16:
+            self.cached[size].append(block)
+        else:
+            self.used -= size
+
+    def realloc(self, block: int, size: int) -> int:
+        self.used -= self.sizes[block]
+        return self.malloc(size)
+
+
+def test_lists_that_grow_leave_the_heap_level_where_realloc_bypasses_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = Bypassed()
+    monkeypatch.setattr("pytest_leakcheck.probes.native_heap._libc", lambda: allocator)
+    heap = Heap()
+    heap.open()
+    heap.start(0.0)
+
+    def readings(read: Callable[[], int]) -> list[int]:
+        found = []
+        for _ in range(40):
+            allocator.free(allocator.realloc(allocator.malloc(568), 2000))
+            found.append(read())
+        return found
+
+    assert max(readings(heap.read)) - min(readings(heap.read)) == 15 * 568
+    assert len({*readings(heap.read_in_series)}) == 1
+
+
 def test_heap_asks_psutil_where_the_c_library_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytest_leakcheck.probes.native_heap._libc", lambda: ctypes.PyDLL(None).no_such_function)
     monkeypatch.setattr(psutil, "heap_info", lambda: SimpleNamespace(heap_used=1000, mmap_used=24), raising=False)
@@ -92,12 +164,15 @@ def test_heap_is_unavailable_where_nobody_can_tell(monkeypatch: pytest.MonkeyPat
     assert not is_quiet()
 
 
-@pytest.mark.parametrize(("count", "expected"), [("0", "True"), ("7", "False")])
-def test_a_heap_is_quiet_where_the_allocator_was_started_so(count: str, expected: str) -> None:
-    program = "from pytest_leakcheck.probes.native_heap import is_quiet; print(is_quiet(), is_quiet())"
-    environment = os.environ | {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={count}"}
+@pytest.mark.parametrize("depth", [0, 7, 16])
+def test_a_heap_is_quiet_where_the_allocator_was_started_so(depth: int) -> None:
+    program = """
+from pytest_leakcheck.probes.native_heap import is_quiet, thread_cache_bytes
+print(is_quiet(), is_quiet(), thread_cache_bytes())
+"""
+    environment = os.environ | {"GLIBC_TUNABLES": f"glibc.malloc.tcache_count={depth}"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [expected, expected]
+    assert done.stdout.split() == [str(not depth)] * 2 + [str(64 * 528 * depth)]
 
 
 def test_objects_counts_what_was_made_since_the_freeze() -> None:
