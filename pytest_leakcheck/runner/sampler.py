@@ -317,7 +317,8 @@ def _shift(own: Mapping[str, array[int]], instruments: Instruments, sign: int) -
         # A collection empties the interpreter's free lists and untracks tuples. So the readings before and after the
         # listing of a folder are comparable.
         instruments.watch.collect()
-    for name, part in own.items():
-        # Read before the addition: a large int on the evaluation stack would be one more block.
-        now = instruments.reads[name]()
-        part[0] += sign * now
+    # Read all before the first addition: from Python 3.14 on, an int that was freed stays in a free list, and counts as a
+    # block until the next collection.
+    now = [instruments.reads[name]() for name in own]
+    for part, reading in zip(own.values(), now, strict=True):
+        part[0] += sign * reading
