@@ -34,7 +34,7 @@ from pytest_leakcheck.probes.folders import Folder, name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.memory import read_mappings
 from pytest_leakcheck.probes.processes import descendants, read_command_line, show_command, thread_ids, zombies
-from pytest_leakcheck.probes.runtime_counters import task_sets
+from pytest_leakcheck.probes.runtime_counters import list_tasks
 
 _TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([^\]]+)\]?$")
 _DIGITS: Final = re.compile(r"\d+")
@@ -94,8 +94,7 @@ def live_children() -> dict[int, str]:
 
 def live_tasks() -> dict[int, str]:
     """Describe each task that `probes.runtime_counters.Tasks` counts, by ``id()``."""
-    running = [task for some in task_sets() for task in list(some)]
-    return {id(task): f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()" for task in running}
+    return {id(task): f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()" for task in list_tasks()}
 
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from pytest_leakcheck.model import LeakcheckError
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
+from pytest_leakcheck.probes.runtime_counters import list_tasks
 
 # The most collections in a row. One is not always enough, because a finalizer may drop the last reference to another
 # cycle. Three are enough for all but deliberately long chains.
@@ -141,6 +142,8 @@ class CollectorWatch:
         self._was_frozen, self._was_unfrozen = self.hides_objects(), self.shows_old_objects()
         self._thawed = True
         self.owes_walk = False
+        # While new ones can still be told from the program's other ones, which are listed next.
+        list_tasks()
         gc.unfreeze()
         return self.collect()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import pytest
 
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch, open_targets
 from pytest_leakcheck.probes.processes import LinuxTree
+from pytest_leakcheck.probes.runtime_counters import list_tasks
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="reads /proc")  # noqa: PTH112
 
@@ -97,6 +99,19 @@ def test_what_the_program_had_frozen_stays_frozen_and_what_not_does_not() -> Non
         assert gc.get_freeze_count() >= frozen - 100
     finally:
         gc.unfreeze()
+
+
+def test_tasks_that_were_created_before_it_thaws_and_freezes_again_are_still_listed() -> None:
+    loop = asyncio.new_event_loop()
+    with watching() as watch:
+        task = loop.create_task(asyncio.sleep(3600))
+        watch.thaw()
+        watch.refreeze()
+        assert task in list_tasks()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    loop.close()
 
 
 def test_garbage_that_was_alive_when_it_was_frozen_is_found_by_thawing() -> None:

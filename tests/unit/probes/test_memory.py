@@ -21,7 +21,7 @@ from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
 from pytest_leakcheck.probes.memory import PAGE, Mapped, Rss, _sum_uncounted
 from pytest_leakcheck.probes.native_heap import Heap, is_quiet, open_readings, other_allocator
-from pytest_leakcheck.probes.runtime_counters import Blocks, Objects, Tasks
+from pytest_leakcheck.probes.runtime_counters import Blocks, Objects, Tasks, list_tasks
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 MIB = 2**20
@@ -287,6 +287,71 @@ def test_tasks_counts_pending_ones_and_finished_ones_that_are_kept() -> None:
         return pending - before, finished - before, tasks.read() - before
 
     assert asyncio.run(count()) == (5, 5, 0)
+
+
+class OwnTask(asyncio.Task[None]):
+    """A class of tasks that the program has made."""
+
+
+@pytest.mark.parametrize("kind", [asyncio.Task, OwnTask, asyncio.tasks._PyTask], ids=["native", "own", "python"])  # type: ignore[attr-defined]
+def test_tasks_of_a_closed_loop_are_counted_and_listed_once_they_are_frozen_too(kind: type[asyncio.Task[None]]) -> None:
+    loop = asyncio.new_event_loop()
+    kept: list[asyncio.Task[None]] = []
+
+    async def begin() -> None:
+        kept.extend(kind(asyncio.sleep(3600), loop=loop) for _ in range(3))
+        await asyncio.sleep(0)
+
+    tasks = Tasks()
+    tasks.open()
+    before = tasks.read()
+    loop.run_until_complete(begin())
+    loop.close()
+    assert tasks.read() - before == 3
+    assert {*map(id, kept)} <= {*map(id, list_tasks())}
+    gc.freeze()
+    try:
+        assert tasks.read() - before == 3
+        assert {*map(id, kept)} <= {*map(id, list_tasks())}
+    finally:
+        gc.unfreeze()
+    gone = {*map(id, kept)}
+    for task in kept:
+        # Otherwise asyncio logs that it was destroyed.
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task.get_coro().close()
+    del task
+    kept.clear()
+    gc.collect()
+    assert tasks.read() == before
+    assert not gone & {*map(id, list_tasks())}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks start eagerly from Python 3.12 on")
+def test_tasks_that_ended_in_their_first_step_are_counted_while_they_are_referenced() -> None:
+    async def at_once() -> None:
+        pass
+
+    async def count() -> tuple[int, int]:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined, unused-ignore]
+        tasks = Tasks()
+        tasks.open()
+        before = tasks.read()
+        kept = [asyncio.create_task(at_once()) for _ in range(4)]
+        assert all(task.done() for task in kept)
+        held = tasks.read() - before
+        kept.clear()
+        return held, tasks.read() - before
+
+    # Up to Python 3.13 the sets contain only those that did not end.
+    assert asyncio.run(count()) == (4 if sys.version_info >= (3, 14) else 0, 0)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="Python 3.13 and earlier keep all tasks in sets")
+def test_tasks_are_not_counted_where_references_to_a_class_are_counted_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "abiflags", "t")
+    with pytest.raises(Unavailable, match="free-threaded Python"):
+        Tasks().open()
 
 
 def test_rss_sees_pages_that_were_touched_and_given_back() -> None:
