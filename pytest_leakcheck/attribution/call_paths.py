@@ -196,6 +196,16 @@ def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
     return tuple(reversed(found))
 
 
+def path_to_await(awaited: Any) -> tuple[Site, ...]:
+    """Return where a coroutine, and each one that it waits for, is suspended, outermost first; empty once it has ended."""
+    path = []
+    while (frame := getattr(awaited, "cr_frame", None)) is not None:
+        code = frame.f_code
+        path.append(Site(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname))
+        awaited = awaited.cr_await
+    return tuple(path)
+
+
 def iter_outwards(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield a frame and its callers."""
     while frame is not None:

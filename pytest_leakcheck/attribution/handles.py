@@ -23,8 +23,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from pytest_leakcheck.attribution.call_paths import is_own, path_to_await
 from pytest_leakcheck.attribution.inspection import is_c, is_shared, module_of, walk
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Held, short_file
 from pytest_leakcheck.model.recording import Fullest
 from pytest_leakcheck.model.resources import DESCRIPTORS, RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
@@ -126,7 +127,7 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
         "fds": tuple(sorted(fds, key=lambda one: -one.count)),
         "threads": group(_DIGITS.sub("N", name) for name in threads),
         "children": _group_with_age(started),
-        "tasks": group(what for task, what in after.tasks.items() if task not in before.tasks),
+        "tasks": _new_tasks_by_await(before.tasks, after.tasks),
         "mappings": _new_mappings_by_file(before.mappings, after.mappings),
     }
     return {name: found[resource.handles] for name, resource in RESOURCES.items() if resource.handles in found}
@@ -254,6 +255,21 @@ def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
     return tuple(
         replace(one, note=f"the oldest for {now - oldest.get(one.what, now):.1f} s") for one in group(children.values())
     )
+
+
+def _new_tasks_by_await(before: Mapping[int, str], after: Mapping[int, str]) -> tuple[Held, ...]:
+    """Group the new tasks by what they run, and by the line of the program at which they wait."""
+    awaits = {id(task): _describe_await(task) for task in list_tasks()}
+    counts = Counter((what, awaits.get(task, "")) for task, what in after.items() if task not in before)
+    return tuple(Held(what, count, note) for (what, note), count in counts.most_common())
+
+
+def _describe_await(task: Any) -> str:
+    if task.done():
+        return "ended"
+    path = path_to_await(task.get_coro())
+    at = next((site for site in reversed(path) if is_own(site.file)), path[-1] if path else None)
+    return f"waiting in {at.function}(), {short_file(at.file)}:{at.line}" if at is not None else ""
 
 
 def _new_mappings_by_file(

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
-from pytest_leakcheck.attribution.call_paths import path_to, read_path
+from pytest_leakcheck.attribution.call_paths import path_to, path_to_await, read_path
 from pytest_leakcheck.model.culprit import Site, short_file
 from pytest_leakcheck.probes.memory import load_libc
 
@@ -162,9 +162,4 @@ def _paths_of_waiting_tasks() -> Iterator[tuple[Site, ...]]:
     if loop is None or asyncio.current_task(loop) is not None:
         return
     for task in asyncio.all_tasks(loop):
-        path, awaited = [], task.get_coro()
-        while (frame := getattr(awaited, "cr_frame", None)) is not None:
-            code = frame.f_code
-            path.append(Site(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname))
-            awaited = awaited.cr_await
-        yield tuple(path)
+        yield path_to_await(task.get_coro())

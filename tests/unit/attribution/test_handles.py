@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -80,6 +81,36 @@ def test_survivors_are_what_is_new() -> None:
         "mmap": (),
     }
     assert survivors(after, after) == dict.fromkeys(("fd", "thread", "process", "task", "mmap"), ())
+
+
+def test_tasks_are_grouped_by_where_they_wait() -> None:
+    loop = asyncio.new_event_loop()
+    before = take_identities()
+    door = loop.create_future()
+
+    async def enter() -> None:
+        await door
+
+    async def visit() -> None:
+        await enter()
+
+    async def pass_by() -> None:
+        pass
+
+    tasks = [loop.create_task(visit()) for _ in range(3)] + [loop.create_task(pass_by())]
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    line = (enter.__code__.co_firstlineno or 0) + 1
+    inside = "test_tasks_are_grouped_by_where_they_wait.<locals>"
+    found = survivors(before, take_identities())["task"]
+    door.set_result(None)
+    loop.run_until_complete(asyncio.gather(*tasks))
+    loop.close()
+    assert [(one.what, one.count) for one in found] == [
+        (f"task of {inside}.visit()", 3),
+        (f"task of {inside}.pass_by()", 1),
+    ]
+    assert [one.note for one in found] == [f"waiting in {inside}.enter(), test_handles.py:{line}", "ended"]
 
 
 def test_mappings_are_told_by_file_with_what_they_have_gained() -> None:
