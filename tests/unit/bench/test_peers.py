@@ -39,6 +39,7 @@ def test_a_corpus_is_read_leaky_first(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the cases are made of Linux")
 def test_our_own_cases_state_their_lines_and_owners() -> None:
+    pytest.importorskip("anyio")
     pytest.importorskip("numpy", reason="some cases work with arrays")
     subjects = {subject.name: subject for subject in read_cases(Path(sys.executable))}
     leaky, fixed = subjects["tokens_kept-leaky"], subjects["tokens_kept-fixed"]

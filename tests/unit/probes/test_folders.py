@@ -115,6 +115,7 @@ def test_a_link_out_of_a_private_folder_is_not_followed(private: Folder) -> None
     assert read(private, 1) == 1
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="the collector tracks all dictionaries from Python 3.14 on")
 def test_what_is_remembered_of_a_folder_is_no_work_for_the_collector(shared: Folder) -> None:
     """It runs in every iteration, and a temporary folder may hold 30,000 entries."""
     put(shared, "a")
