@@ -128,7 +128,9 @@ class Arrivals(Generic[Key]):
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
         # If another thread is in a C function too, this thread is only the more likely creator of the handle.
-        ends_early = bool(returned) and (is_left_out(called) or called in self._calling_back)
+        # A function of ctypes, which has no hash from Python 3.14 on, is no code object.
+        calls_back = type(called) is CodeType and called in self._calling_back
+        ends_early = bool(returned) and (is_left_out(called) or calls_back)
         exact = bool(returned) and not self._handover.is_anothers(thread, "")
         if self._handover.many:
             if self._handover.is_suspect(thread):

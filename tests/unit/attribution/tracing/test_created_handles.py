@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import sys
 import threading
@@ -65,6 +66,13 @@ def by_coroutine(kept: Keeper, *, leaks: bool) -> None:
     asyncio.run(shallow())
 
 
+LIBC = ctypes.CDLL(None)
+
+
+def by_ctypes(kept: Keeper, *, leaks: bool) -> None:
+    kept.take(LIBC.dup(0), leaks=leaks)  # here
+
+
 JOB = (marked(by_thread_of_a_pool), "job")
 CASES = [
     (by_open, marked(by_open), "open()"),
@@ -103,6 +111,13 @@ def test_the_call_that_made_each_survivor(case: Callable[..., None], line: int, 
         assert (arrival.path[-1].line, arrival.path[-1].call) == (line, call)
     kept.close()
     assert arrived(lambda: case(kept, leaks=False)) == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="setprofile does not report calls of ctypes functions")
+def test_a_call_of_a_ctypes_function_made_the_survivors(kept: Keeper) -> None:
+    found = arrived(lambda: by_ctypes(kept, leaks=True))
+    ends = {(arrival.path[-1].line, arrival.path[-1].call, arrival.exact) for arrival in found}
+    assert (len(found), ends) == (len(kept), {(marked(by_ctypes), "dup()", True)})
 
 
 def test_threads_at_once_are_told_apart_nearly_always(kept: Keeper) -> None:
