@@ -34,7 +34,7 @@ from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder, name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.memory import read_mappings
-from pytest_leakcheck.probes.processes import descendants, read_command_line, show_command, thread_ids, zombies
+from pytest_leakcheck.probes.processes import family, read_command_line, show_command, thread_ids, zombies
 from pytest_leakcheck.probes.runtime_counters import list_tasks
 
 _TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([^\]]+)\]?$")
@@ -90,7 +90,7 @@ def running_threads() -> dict[int, str]:
 def live_children() -> dict[int, str]:
     """Return the command lines of all live descendants of this process, and descriptions of its zombies, by pid."""
     ended = {pid: f"zombie of {read_process_name(str(pid))}, never waited for" for pid in zombies()}
-    return {pid: _describe_process(pid) for pid in descendants(os.getpid())} | ended
+    return {pid: _describe_process(pid, parent) for parent, pid in family(os.getpid())} | ended
 
 
 def live_tasks() -> dict[int, str]:
@@ -232,11 +232,11 @@ def read_process_name(process: str) -> str:
         return ""
 
 
-def _describe_process(pid: int) -> str:
+def _describe_process(pid: int, parent: int) -> str:
     words = read_command_line(str(pid))
     if not words:
         return read_process_name(str(pid)) or "gone"
-    if words == read_command_line("self"):
+    if words == read_command_line(str(parent)):
         # This process was forked. Its process name may differ from its parent's, as with a torch DataLoader worker.
         return f"{read_process_name(str(pid))} (forked)"
     return show_command(words, f"/proc/{pid}/cwd")

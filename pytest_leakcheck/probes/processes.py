@@ -98,7 +98,7 @@ class LinuxTree:
         children = {child: _state(child) for child in _children(root)}
         processes = list(children.values()).count(_ZOMBIE)
         alive = [child for child, state in children.items() if state not in _ENDED]
-        for parent, pid in chain(zip(repeat(root), alive), *map(_family, alive)):
+        for parent, pid in chain(zip(repeat(root), alive), *map(family, alive)):
             # The process may end between two of these lines, or belong to another user.
             with contextlib.suppress(OSError):
                 folder = f"/proc/{pid}/task"
@@ -210,7 +210,7 @@ def others_run() -> bool:
 
 def descendants(pid: int) -> Iterator[int]:
     """Yield the live descendants of a process, parents before children, without zombies."""
-    return (child for _parent, child in _family(pid))
+    return (child for _parent, child in family(pid))
 
 
 def own_tree() -> list[int]:
@@ -236,12 +236,12 @@ def zombies() -> list[int]:
     return [child for child in _children(os.getpid()) if _state(child) == _ZOMBIE]
 
 
-def _family(pid: int) -> Iterator[tuple[int, int]]:
+def family(pid: int) -> Iterator[tuple[int, int]]:
     """Yield each live descendant of a process, after its parent."""
     for child in _children(pid):
         if _state(child) not in _ENDED:
             yield pid, child
-            yield from _family(child)
+            yield from family(child)
 
 
 def _children(pid: int) -> Iterator[int]:

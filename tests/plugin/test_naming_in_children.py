@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,15 @@ def test_the_line_in_the_worker_is_named(leaky: tuple[Outcome, str], test: str) 
     assert found["culprit"]["unresolved"] == {"owner": "they are in a child process, whose objects are not searched"}
 
 
+@pytest.mark.parametrize("test", ["test_forked", "test_served"])
+def test_a_worker_that_was_forked_is_named_by_its_name_and_not_by_a_command(
+    leaky: tuple[Outcome, str], test: str
+) -> None:
+    """Also one that the fork server has forked, whose command that one has."""
+    (held,) = finding_of(leaky[0], test)["held"]
+    assert re.fullmatch(r"in child \S+ \(forked\)", held["note"]), held
+
+
 @pytest.mark.parametrize("test", UNNAMED)
 def test_where_no_line_is_known_the_reason_is_given(leaky: tuple[Outcome, str], test: str) -> None:
     outcome, _text = leaky
@@ -179,7 +189,8 @@ def test_where_no_line_is_known_the_reason_is_given(leaky: tuple[Outcome, str], 
 
 def test_the_fixed_workers_say_nothing(project: Project) -> None:
     project.write("test_workers.py", WORKERS.replace("LEAKY = True", "LEAKY = False"))
-    outcome = project.run()
+    # Python 3.12 and later warn of a fork of a process that has threads.
+    outcome = project.run("-W", "ignore::DeprecationWarning")
     assert outcome.last_line == f"{len(NAMED) + len(UNNAMED)} passed", outcome.text
     assert set(outcome.verdicts.values()) == {"ok"}
 
