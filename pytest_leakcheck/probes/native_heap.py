@@ -80,8 +80,9 @@ class _Mallinfo2(ctypes.Structure):
 _TCACHE_SIZES: Final = tuple(range(24, 1033, 16))
 # More blocks than a cache keeps of one size.
 _MANY_BLOCKS: Final = 64
-# Seconds. If an iteration takes at least this long, the cache is emptied for each reading.
-_MIN_SECONDS_TO_EMPTY: Final = 0.003
+# Seconds. If an iteration takes at least this long, the cache is filled for each reading.
+_MIN_SECONDS_TO_FILL: Final = 0.003
+_MOST_FILLS: Final = 8
 
 
 @cache
@@ -119,14 +120,16 @@ def _free_by_realloc(block: int) -> None:
 
 
 class _ThreadCache:
-    """This thread's cache of freed blocks, which count as in use: it is empty in a reading, and full before and after.
+    """This thread's cache of freed blocks, which count as in use: where it is filled for each reading, the same amount.
 
-    Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds of iterations. A full
-    cache alone would not do: malloc may serve a request by a free block of the next size, which then goes into that
-    size's part of the cache. So the own part is one short after each retained block, and up to 7 of these do not show.
+    Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds of iterations. To fill
+    it once would not do: malloc may serve a request by a free block of the next size, which then goes into that size's
+    part of the cache. So the own part is one short after each retained block, and up to 7 of these do not show. Nor can
+    it be emptied for a reading: a request that finds it empty also takes the free blocks of that size along (malloc.c,
+    stashing). Between two readings, `_blocks` are taken out of the full cache, so they have exactly its sizes.
 
     `is_bypassed`: realloc frees a block past the cache, from which malloc took it (glibc 2.43). So each list that grows
-    takes one out, which comes back among many: a sawtooth, wherever the cache is not emptied for each reading.
+    takes one out, which comes back among many: a sawtooth, wherever the cache is not filled for each reading.
     """
 
     def __init__(self, libc: Any, read: Callable[[], int]) -> None:
@@ -136,15 +139,21 @@ class _ThreadCache:
         # In an array, because a list of addresses would be blocks and objects that the harness allocates.
         self._sizes = array("q", _TCACHE_SIZES * depth)
         self._blocks = array("Q", bytes(8 * len(self._sizes)))
+        self._taken = False
 
-    def empty(self) -> None:
+    def take(self) -> None:
         """Allocate as many blocks as the cache can hold. With `fill`, this takes 0.15 ms for 7 of each size."""
+        if self._taken:
+            return
+        self._taken = True
         malloc, blocks = self._malloc, self._blocks
         for at, size in enumerate(self._sizes):
             blocks[at] = malloc(size)
 
     def fill(self) -> None:
-        """Free the blocks that `empty` has allocated."""
+        """Free the blocks that `take` has allocated; at the first time, it allocates them."""
+        self.take()
+        self._taken = False
         free = self._free
         for block in self._blocks:
             free(block)
@@ -175,7 +184,7 @@ def drained_thread_cache() -> Iterator[None]:
     if cache is None:
         yield
         return
-    cache.empty()
+    cache.take()
     try:
         yield
     finally:
@@ -261,7 +270,7 @@ class Heap(Stateless):
     """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
     Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as
-    used (`_ThreadCache`). Cost: 0.3 to 3 us, and 0.15 ms where that cache is emptied (0.35 ms with glibc 2.43,
+    used (`_ThreadCache`). Cost: 0.3 to 3 us, and 0.15 ms where that cache is filled (0.35 ms with glibc 2.43,
     where each reading does so); 0.5 ms with 10,000 holes in the heap, because the call walks the free lists. Scope:
     this process. Not counted: small Python objects (in pymalloc's arenas), pools that map their own memory, and
     memory that a program maps with mmap. Fallback: ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS,
@@ -275,7 +284,7 @@ class Heap(Stateless):
     def __init__(self) -> None:
         # None if the C library is not glibc.
         self.cache: _ThreadCache | None = None
-        self._empties_each_time = False
+        self._fills_each_time = False
         # The allocator whose own statistics are read, in place of the C library's.
         self.allocator = ""
 
@@ -314,18 +323,27 @@ class Heap(Stateless):
             _fill_numpy_cache(numpy)
             _FILLED.add(numpy)
         if self.cache is not None:
-            self._empties_each_time = seconds >= _MIN_SECONDS_TO_EMPTY or self.cache.is_bypassed
+            self._fills_each_time = seconds >= _MIN_SECONDS_TO_FILL or self.cache.is_bypassed
             # Also where each reading does so: blocks that malloc has ready would otherwise add up to 1 KB to the first.
-            self.cache.empty()
             self.cache.fill()
+            # Of the blocks that are allocated first, some may be larger than requested, and of other parts of the cache.
+            for _ in range(_MOST_FILLS):
+                before = self._read()
+                self.cache.fill()
+                if self._read() == before:
+                    break
 
     def read_in_series(self) -> int:
-        if self._empties_each_time and self.cache is not None:
-            self.cache.empty()
-            value = self._read()
+        if self._fills_each_time and self.cache is not None:
             self.cache.fill()
+            value = self._read()
+            self.cache.take()
             return value
         return self._read()
+
+    def close(self) -> None:
+        if self.cache is not None:
+            self.cache.fill()
 
 
 def _psutil_heap() -> Callable[[], int]:

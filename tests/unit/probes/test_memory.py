@@ -135,12 +135,13 @@ def test_lists_that_grow_leave_the_heap_level_where_realloc_bypasses_the_cache(m
 
     def readings(read: Callable[[], int]) -> list[int]:
         found = []
-        for _ in range(40):
-            allocator.free(allocator.realloc(allocator.malloc(568), 2000))
+        for turn in range(40):
+            for _ in range(turn % 5):
+                allocator.free(allocator.realloc(allocator.malloc(568), 2000))
             found.append(read())
         return found
 
-    assert max(readings(heap.read)) - min(readings(heap.read)) == 15 * 568
+    assert max(readings(heap.read)) - min(readings(heap.read)) >= 14 * 568
     assert len({*readings(heap.read_in_series)}) == 1
 
 
