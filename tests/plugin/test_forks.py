@@ -13,7 +13,7 @@ from variants import variants
 
 # A byte for each time that the body is begun, in whichever process. The guard is for code that multiplies.
 _COUNTED = """
-    import os, sys, time
+    import os, sys, time, warnings
     from pathlib import Path
     import pytest
 
@@ -23,7 +23,9 @@ _COUNTED = """
         if path.stat().st_size > 60: os._exit(9)
 
     def fork():
-        child = os.fork()
+        # Python 3.12 and later warn of a fork beside threads, such as that of pytest-rerunfailures.
+        with warnings.catch_warnings(action="ignore"):
+            child = os.fork()
         if child: os.waitpid(child, 0)
         return child
 """
