@@ -103,10 +103,15 @@ def remove_tree(folder: Path, made: os.stat_result) -> bool:
         if not os.path.samestat(os.lstat(folder), made) or _holds_mount(folder):
             return False
         with os.scandir(folder) as entries:
-            inner = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+            inner = [one for one in entries if one.name != _LOCK]
         # A lock goes last: after an interruption, the rest is still known to be ours. This follows no links.
-        for path in (*inner, folder):
-            rmtree(path, ignore_errors=True)
+        for one in inner:
+            if one.is_dir(follow_symlinks=False):
+                rmtree(one.path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    os.unlink(one.path)
+        rmtree(folder, ignore_errors=True)
     except Exception:  # noqa: BLE001 - an audit hook may refuse it with any error
         return False
     return not os.path.lexists(folder)

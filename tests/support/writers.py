@@ -154,10 +154,12 @@ class Writer:
     def find_left(self) -> Iterator[str]:
         """Yield what a run that came to its end has left of killed ones."""
         for path in (*self.files.iterdir(), *Path(os.environ["TMPDIR"]).iterdir()):
-            # Only a session looks for folders that killed processes have left. One that has no lock yet, and so is empty,
-            # may be that of a session that has just begun.
+            # Only a session looks for folders that killed processes have left. One whose lock does not yet say whose it
+            # is, and so is empty, may be that of a session that has just begun.
             is_ours = path.name.startswith("leakcheck-") and self.name == "session"
-            if path.suffix == ".tmp" or (is_ours and any(path.iterdir())):
+            if path.suffix == ".tmp" or (
+                is_ours and any(one.name != "lock" or one.stat().st_size for one in path.iterdir())
+            ):
                 yield f"left: {path}"
 
 

@@ -285,8 +285,15 @@ def test_what_an_interrupted_removal_leaves_is_still_known(tmp_path: Path, monke
     left = left_by_a_killed_process(tmp_path)
     for name in ("t", "u"):
         (left / name).mkdir()
+    (left / "file").touch()
     removed: list[str] = []
+    last: list[str] = []
     remove: Any = shutil.rmtree
+
+    def watched(path: Any, **options: Any) -> None:
+        if Path(path) == left:
+            last.extend(one.name for one in left.iterdir())
+        remove(path, **options)
 
     def interrupted(path: Any, **options: Any) -> None:
         if removed:
@@ -299,5 +306,7 @@ def test_what_an_interrupted_removal_leaves_is_still_known(tmp_path: Path, monke
         with pytest.raises(KeyboardInterrupt):
             remove_left_folders(tmp_path)
     assert (left / "lock").exists()
+    monkeypatch.setattr("pytest_leakcheck.probes.own_folder.rmtree", watched)
     remove_left_folders(tmp_path)
     assert not left.exists()
+    assert last == ["lock"]
