@@ -137,7 +137,8 @@ def growth(
     state: State = "undecided"
     if _is_flat(levelled, start, steps, quiet, tolerance, exact=exact):
         state = "flat"
-    elif n >= first_look and _persists(late, slope, earlier):
+    # What has fallen to where it began may do so again, as a list that is cleared now and then, however it grows between.
+    elif n >= first_look and min(late) > min(early) and _persists(late, slope, earlier):
         look = sum(1 for at in looks(n) if at >= first_look)
         if _record_evidence(late) >= look * (look + 1) / ALPHA:
             state = "growing"

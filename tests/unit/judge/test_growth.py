@@ -124,3 +124,13 @@ def test_six_rises_by_about_the_same_amount_beyond_what_is_tolerated_are_growth_
     assert (found.state == "growing") is expected
     assert not expected or found.slope == pytest.approx(41, abs=3)
     assert growth(readings, 2.0).state != "growing"
+
+
+@pytest.mark.parametrize("first_fall", range(1, 200, 7))
+def test_a_counter_that_falls_to_where_it_began_does_not_grow(first_fall: int) -> None:
+    """As the references of a sqlite3 connection to its cursors, which it removes each time that it has made 200."""
+    readings = [(one - first_fall) % 200 for one in range(600)]
+    assert {growth(readings[: n + 1], exact=True).state for n in looks(599) if n >= 287} <= {"flat", "undecided"}
+    leaking = [reading + 2 * at for at, reading in enumerate(readings)]
+    states = [growth(leaking[: n + 1], exact=True).state for n in looks(599) if n >= 287]
+    assert "growing" in states
