@@ -100,7 +100,9 @@ def remove_tree(folder: Path, made: os.stat_result) -> bool:
     Another folder in its place, a link, and one in which something is mounted are left alone.
     """
     try:
-        if not os.path.samestat(os.lstat(folder), made) or _holds_mount(folder):
+        now = os.lstat(folder)
+        # A link in its place may have got the number of the folder.
+        if not stat.S_ISDIR(now.st_mode) or not os.path.samestat(now, made) or _holds_mount(folder):
             return False
         with os.scandir(folder) as entries:
             inner = [one for one in entries if one.name != _LOCK]
