@@ -19,6 +19,7 @@ from pytest_leakcheck.probes.own_folder import (
     own_folder,
     remove_folder,
     remove_left_folders,
+    remove_tree,
     temporary_folder,
 )
 
@@ -172,6 +173,16 @@ def test_what_lies_in_its_place_stays(tmp_path: Path, other: str) -> None:
         else:
             golden.rename(folder)
     assert (folder / "file").exists()
+
+
+def test_a_link_with_the_number_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    """A file system may give the number of a removed folder to a link that is made in its place."""
+    (tmp_path / "golden" / "inner").mkdir(parents=True)
+    (tmp_path / "golden" / "file").touch()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "golden")
+    assert not remove_tree(link, link.lstat())
+    assert sorted(path.name for path in link.iterdir()) == ["file", "inner"]
 
 
 def test_another_folder_is_not_removed_by_name(tmp_path: Path) -> None:
