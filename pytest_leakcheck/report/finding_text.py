@@ -340,19 +340,21 @@ def limit_ahead(finding: Finding) -> tuple[float, int] | None:
         # The counter covers the whole process tree, but the limit applies to each process separately.
         return None
     # What the warm-up retained is part of the first reading.
-    at = finding.recording.warmup + max(0.0, (limit - series.readings[0]) / verdict.slope)
+    return _reach(finding, limit, series.readings[0], verdict.slope)
+
+
+def _reach(finding: Finding, limit: int, start: int, rate: float) -> tuple[float, int] | None:
+    at = finding.recording.warmup + max(0.0, (limit - start) / rate)
     return (at, limit) if at <= _MAX_ITERATIONS_TO_LIMIT else None
 
 
 def _limit_ahead_of(fullest: Fullest, finding: Finding) -> tuple[float, int] | None:
     """As `limit_ahead`, of a child process, whose share of the growth is that of what it has gained."""
-    verdict, recording = finding.verdict, finding.recording
-    limit = recording.limits.get(verdict.resource)
+    verdict = finding.verdict
+    limit = finding.recording.limits.get(verdict.resource)
     if limit is None or verdict.slope <= 0:
         return None
-    left = max(0, limit - fullest.held + fullest.gained)
-    at = recording.warmup + left * fullest.of / fullest.gained / verdict.slope
-    return (at, limit) if at <= _MAX_ITERATIONS_TO_LIMIT else None
+    return _reach(finding, limit, fullest.held - fullest.gained, verdict.slope * fullest.gained / fullest.of)
 
 
 def consequence(finding: Finding) -> str:
