@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -114,10 +114,8 @@ class Arrivals(Generic[Key]):
 
     def _note_entered(self, frame: FrameType) -> None:
         self._entered.add(frame.f_code)
-        caller = frame.f_back if is_own(frame.f_code.co_filename) else None
-        while caller is not None and not is_own(caller.f_code.co_filename):
-            self._calling_back.add(caller.f_code)
-            caller = caller.f_back
+        if is_own(frame.f_code.co_filename):
+            self._calling_back.update(one.f_code for one in _iter_foreign(frame.f_back))
 
     def _list(self, event: Event) -> dict[Key, str]:
         return dict(self._list_now() if event in ("end", "cut") else self._list_more(self._known))
@@ -178,7 +176,7 @@ class Arrivals(Generic[Key]):
         elsewhere = self._untraced.path_of(event, frame, called, entered)
         if elsewhere is not None:
             return elsewhere
-        inner = list(takewhile(lambda one: not is_own(one.f_code.co_filename), iter_outwards(frame)))
+        inner = list(_iter_foreign(frame))
         if self._calling_back.isdisjoint(one.f_code for one in inner):
             return None
         # An event loop has done it for a coroutine that waits.
@@ -299,6 +297,11 @@ class UntracedThreads:
         idle = returned or line is None or event == "end" or self.has_waited(event, frame, called)
         idle = idle or (event == "call" and _is_resumed(entered))
         return self.path_of_work() if idle else ()
+
+
+def _iter_foreign(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and its callers up to the first of the program."""
+    return takewhile(lambda one: not is_own(one.f_code.co_filename), iter_outwards(frame))
 
 
 def _is_resumed(frame: FrameType) -> bool:
