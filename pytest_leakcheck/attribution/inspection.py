@@ -252,6 +252,16 @@ def slots(one: object) -> Iterator[tuple[str, object]]:
                     yield name, descriptor.__get__(one)
 
 
+def attributes_of(one: object) -> dict[str, object]:
+    """Return the attributes of an instance, in its dict or its slots, without running its code."""
+    return instance_dict(one) or dict(slots(one))
+
+
+def variables_of(one: Any) -> dict[str, object]:
+    """Return the attributes that a module, a class or an instance has itself, without running its code."""
+    return dict(namespace_of(one)) if issubclass(type(one), type) else attributes_of(one)
+
+
 def show_key(key: Any) -> str:
     """Return a key of a dict that is part of a program; of a text, a large number or another object, only the type.
 

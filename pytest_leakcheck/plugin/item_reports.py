@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 # The functions themselves: a test may replace those of the module.
@@ -32,6 +32,7 @@ from pytest_leakcheck.plugin.other_plugins import AllureResults
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.foreign_files import Unreadable, parse
+from pytest_leakcheck.probes.runtime_counters import with_subclasses
 from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
 from pytest_leakcheck.report.glyphs import in_quotes, printable
 from pytest_leakcheck.report.json_file import to_line
@@ -129,19 +130,13 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
 
 def warn(item: pytest.Item, warned: Iterable[Warned]) -> None:
     """Log warnings from a child process; a category that is not imported in this process becomes `Warning`."""
-    imported = {(one.__module__, one.__qualname__): one for one in _kinds_of(Warning)}
+    # A look-up by name could run the code of a module, or import one.
+    imported = {(one.__module__, one.__qualname__): one for one in with_subclasses(Warning)}
     for one in warned:
         category = imported.get(one.category, Warning)
         message = warnings.WarningMessage(one.text, category, one.filename, one.lineno)
         recorded = {"warning_message": message, "when": "runtest", "nodeid": one.nodeid, "location": one.location}
         item.ihook.pytest_warning_recorded.call_historic(kwargs=recorded)
-
-
-def _kinds_of(kind: type[Warning]) -> Iterator[type[Warning]]:
-    """Yield a class and all below it. A look-up by name could run the code of a module, or import one."""
-    yield kind
-    for below in kind.__subclasses__():
-        yield from _kinds_of(below)
 
 
 def make_report(

@@ -86,10 +86,12 @@ def _unlisted_class() -> type[Any] | None:
     return native.Task if native is not None and sys.version_info >= (3, 14) else None
 
 
-def _with_subclasses(one: type[Any]) -> Iterator[type[Any]]:
-    yield one
-    for derived in one.__subclasses__():
-        yield from _with_subclasses(derived)
+def with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    """Yield a class and all below it."""
+    yield kind
+    below: list[type[Any]] = type.__subclasses__(kind)
+    for one in below:
+        yield from with_subclasses(one)
 
 
 # What `list_tasks` has found in no set: the collector lists it no more once `gc.freeze` was called.
@@ -129,7 +131,7 @@ class Tasks(Stateless):
         unlisted = _unlisted_class()
         if unlisted is not None and "t" in sys.abiflags:
             raise Unavailable("a free-threaded Python does not expose asyncio's tasks, nor count them at once")
-        self._classes = tuple(_with_subclasses(unlisted)) if unlisted is not None else ()
+        self._classes = tuple(with_subclasses(unlisted)) if unlisted is not None else ()
         self._references = 0
         self._references = self.read() if self._classes else 0
 

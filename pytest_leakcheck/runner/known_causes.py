@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from types import CodeType, FunctionType
@@ -91,7 +91,7 @@ def find_container(owner: Owner) -> object:
     for name in (*(root["name"] or "").split("."), *(step.via for step in _steps_to(owner))):
         if name:
             attribute = _ATTRIBUTE.fullmatch(name)
-            found = _read(found).get(attribute[1]) if attribute and found is not None else None
+            found = inspection.variables_of(found).get(attribute[1]) if attribute and found is not None else None
     return found if inspection.container_kind(found) is not None else None
 
 
@@ -126,14 +126,7 @@ def _find_code(site: Site) -> CodeType | None:
         if found.get("__file__") != site.file:
             continue
         for name in site.function.split("."):
-            found = found.get(name) if type(found) is dict else _read(found).get(name)
+            found = found.get(name) if type(found) is dict else inspection.variables_of(found).get(name)
         code = found.__code__ if type(found) is FunctionType else None
         return code if code is not None and code.co_qualname == site.function else None
     return None
-
-
-def _read(holder: Any) -> Mapping[str, object]:
-    """Return the attributes of an object, without running its code."""
-    if issubclass(type(holder), type):
-        return dict(inspection.namespace_of(holder))
-    return inspection.instance_dict(holder) or dict(inspection.slots(holder))

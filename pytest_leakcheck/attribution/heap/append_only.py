@@ -18,9 +18,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard
-from pytest_leakcheck.attribution.heap.growing_containers import list_subclasses
 from pytest_leakcheck.attribution.heap.reference_paths import is_class, is_ours, module_name
 from pytest_leakcheck.model.culprit import Site
+from pytest_leakcheck.probes.runtime_counters import with_subclasses
 
 _Use: TypeAlias = Literal["adds", "iterates", "begins", "other"]
 _ADDING: Final = frozenset({"add", "append", "appendleft", "extend"})
@@ -106,11 +106,7 @@ def _names_in(space: object, container: object) -> list[str]:
 
 
 def _read_variables(space: Any) -> Mapping[str, object]:
-    if module_name(space) and type(space) is dict:
-        return dict(space)
-    if is_class(space):
-        return dict(inspection.namespace_of(space))
-    return inspection.instance_dict(space) or dict(inspection.slots(space))
+    return space if module_name(space) and type(space) is dict else inspection.variables_of(space)
 
 
 def _list_uses(functions: Sequence[FunctionType], named: _Named) -> list[tuple[CodeType, _Use]]:
@@ -200,4 +196,4 @@ def _class_of(function: FunctionType) -> type | None:
 
 def _derive_from_both(one: type, other: type) -> bool:
     """Return whether an object may be of two classes."""
-    return any(other in inspection.mro_of(below) for below in (one, *list_subclasses((one,))))
+    return any(other in inspection.mro_of(below) for below in with_subclasses(one))

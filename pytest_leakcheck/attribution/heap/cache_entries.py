@@ -177,7 +177,7 @@ def _iter_owners(container: object) -> Iterator[tuple[frozenset[str], Any]]:
         # The attributes of an object, and the global variables of a module, may be in a dict.
         for space in [holder] if type(holder) is not dict else gc.get_referrers(holder):
             is_module = type(space) is ModuleType
-            variables = vars(space) if is_module else inspection.instance_dict(space) or dict(inspection.slots(space))
+            variables = vars(space) if is_module else inspection.attributes_of(space)
             if names := frozenset(name for name, value in variables.items() if value is container):
                 yield names, space if is_module else type(space)
 

@@ -19,6 +19,7 @@ from itertools import compress, filterfalse, repeat
 from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
+from pytest_leakcheck.probes.runtime_counters import with_subclasses
 
 # Number of objects whose referents are read in one call into C: their list stays in the CPU cache.
 _CHUNK_SIZE: Final = 1024
@@ -204,7 +205,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     # This comes first, so that it lists nothing made here: lists that hold each other would become garbage.
     objects = gc.get_objects()
     found = _Found()
-    derived = set(map(id, list_subclasses(inspection.CONTAINERS)))
+    derived = {id(one) for kind in inspection.CONTAINERS for one in with_subclasses(kind) if one is not kind}
     arrays = inspection.array_types()
     untracked: dict[int, dict[Any, Any]] = {}
     # Read everything about an object in one pass, because fetching an object from memory takes longer than reading it.
@@ -238,14 +239,6 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
         for some in _chunks(rest):
             found.holders += _find_holders(some, gc.get_referents(*some), arrays)
     return found
-
-
-def list_subclasses(kinds: Iterable[type]) -> Iterator[type]:
-    """Yield all classes below these."""
-    for kind in kinds:
-        below: list[type] = type.__subclasses__(kind)
-        yield from below
-        yield from list_subclasses(below)
 
 
 def _chunks(objects: Sequence[object]) -> Iterator[list[object]]:
