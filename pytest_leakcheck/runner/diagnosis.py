@@ -87,8 +87,8 @@ class CauseSearch:
     """The search for the cause of a red verdict, or of growth that may become one; `culprit` is None until `end`.
 
     Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `resource` is the
-    one that grows. `recurred` is False for a leak that hardly grew in the iterations of the search, although enough of them
-    ran to show it.
+    one that grows, and `at_red` has the handles at the verdict. `recurred` is False for a leak that hardly grew in the
+    iterations of the search, although enough of them ran to show it.
     """
 
     def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
@@ -98,7 +98,7 @@ class CauseSearch:
         if red.outcome == "unclosed" and red.traits.handles == "fds":
             # The collector has closed these descriptors already. Only the next iteration shows what they point to.
             sampler.instruments.watch.name_released(True)
-        self._start, self._at_red = start, handles.take_identities()
+        self._start, self.at_red = start, handles.take_identities()
         self._is_early = run.red is None
         folder = sampler.instruments.folders.get(red.resource)
         self._entries = handles.group(folder.kinds()) if folder is not None else ()
@@ -135,18 +135,13 @@ class CauseSearch:
         """Whether the line is known, or the owner."""
         return bool(self._made.path or self._found.owner)
 
-    @property
-    def at_red(self) -> Identities:
-        """The handles at the verdict, before the search."""
-        return self._at_red
-
     def is_listed(self, verdict: Verdict) -> bool:
         """Return whether the baseline lists the owner that was found."""
         return self._causes.lists(self._test, verdict, self._found)
 
     def confirm(self, red: Verdict, start: Identities, deadline: float) -> None:
         """Take a verdict that came later than the search, and prepare a few untraced iterations, in which growth must go on."""
-        self._verdict, self._start, self._at_red = red, start, handles.take_identities()
+        self._verdict, self._start, self.at_red = red, start, handles.take_identities()
         self._steps = self._repeat(deadline)
 
     def iteration_done(self) -> bool:
@@ -196,7 +191,7 @@ class CauseSearch:
 
         If the verdict is about memory or objects, list for it what was created during the search and still exists.
         """
-        held = survivors_of(self._sampler, self._verdict, self._start, self._at_red)
+        held = survivors_of(self._sampler, self._verdict, self._start, self.at_red)
         if found := self._kinds or self._entries:
             held[self._verdict.resource] = found
         return held
@@ -267,7 +262,7 @@ class CauseSearch:
         return (yield from self._confirm(known[grown[0]], containers[grown[0]], schedule))
 
     def _confirm(self, cause: KnownCause, container: object, schedule: rounds.Schedule) -> Generator[None, None, bool]:
-        of_handles, counted, before = self._resource.made_of == "handles", 0, self._at_red
+        of_handles, counted, before = self._resource.made_of == "handles", 0, self.at_red
         # The level and the length, in the beginning and now.
         then, now = array("q", (0, 0)), array("q", (0, 0))
         with closing(Lines(cause.code, self._read, self._schedule.plain_seconds)) as lines:
@@ -466,7 +461,7 @@ class CauseSearch:
             return Sought(iterations, slope, in_python=True)
         if made_of == "handles":
             # Where the trace was cut short, what is new since the verdict is known all the same.
-            new = handles.new_handles(self._at_red, handles.take_identities(), self._verdict.resource)
+            new = handles.new_handles(self.at_red, handles.take_identities(), self._verdict.resource)
             return Sought(iterations, slope, identities=made.identities or new)
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":

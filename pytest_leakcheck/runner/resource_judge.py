@@ -63,7 +63,7 @@ class ResourceJudge:
         self._carried: dict[str, int] = {}
         # The handles whose growth may end by itself. The memory that grows may be theirs.
         self._waiting: set[str] = set()
-        # The first growth since `begin_look` that may end by itself, and is judged later.
+        # The first growth of a look that may end by itself, and is judged later; the caller empties it before each look.
         self.early: Verdict | None = None
 
     def decide(self, budget: Budget, *, final: bool, unbounded: bool = False) -> Decision:

@@ -21,15 +21,15 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 320,
-    "attribution": 5990,
+    "attribution": 5995,
     "baseline": 690,
     "config": 1440,
     "judge": 1880,
     "model": 1785,
-    "plugin": 5545,
-    "probes": 3540,
+    "plugin": 5540,
+    "probes": 3545,
     "report": 1905,
-    "runner": 5090,
+    "runner": 5080,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.
