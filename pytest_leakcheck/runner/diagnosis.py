@@ -286,8 +286,9 @@ class CauseSearch:
             new = handles.new_handles(before, handles.take_identities(), self.resource)
             if not handles.stand_for(last_entries(container, gained), new):
                 return False
-        self._found = replace(self._found, owner=owner_now(cause.owner, container, gained / counted))
-        self._made, self._schedule = rounds.Made((cause.site,)), schedule
+        self._found = replace(self._found, owner=owner_now(cause.owner, container, gained, counted))
+        # Which function the line calls may differ from test to test.
+        self._made, self._schedule = rounds.Made((replace(cause.site, call=""),)), schedule
         self.is_unbounded, self.recalled = True, f"its cause is that of {cause.test}, and was only confirmed here"
         return True
 

@@ -95,10 +95,11 @@ def find_container(owner: Owner) -> object:
     return found if inspection.container_kind(found) is not None else None
 
 
-def owner_now(owner: Owner, container: object, gained: float) -> Owner:
-    """Describe an owner as it is in another test, in which its container has gained so many entries per iteration."""
+def owner_now(owner: Owner, container: object, gained: int, iterations: int) -> Owner:
+    """Describe an owner as it is in another test, in whose iterations its container has gained so many entries."""
     steps = (*_steps_to(owner), Step(inspection.describe(container), "entries", suspect=True))
-    return replace(owner, steps=steps, gained=gained)
+    holds = inspection.describe_many([value for _, value in inspection.last_entries(container, gained)], gained)
+    return replace(owner, steps=steps, holds=holds, gained=gained / iterations)
 
 
 def _steps_to(owner: Owner) -> Iterator[Step]:

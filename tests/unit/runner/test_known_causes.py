@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -42,6 +43,9 @@ def opens_another(): others.append(os.open(os.devnull, os.O_RDONLY))
 def keeps_number(): by_number[next(turns)] = []
 def keeps_whole(): Registry.wholes.append(Whole())
 def keeps_part(): Registry.wholes.append(Part())
+def keep(make): by_number[next(turns)] = make()
+def new_list(): return [None]
+def new_set(): return {None}
 def keeps_second():
     if next(turns) % 2: seconds.append(os.open(os.devnull, os.O_RDONLY))
 """
@@ -116,6 +120,22 @@ def test_a_second_test_with_one_cause_is_confirmed(
     assert second.culprit.owner
     assert second.culprit.owner.gained == 1.0
     assert second.culprit.owner.steps[-1].via == "entries"
+
+
+def test_a_confirmed_cause_says_nothing_that_was_seen_in_another_test_only(shop: Any) -> None:
+    causes = KnownCauses()
+    first = judge(causes, "test_a.py::test_a", "object", lambda: shop.keep(shop.new_list), min_time=0.2).culprit
+    second = judge(causes, "test_b.py::test_b", "object", lambda: shop.keep(shop.new_set), min_time=0.2).culprit
+    assert first
+    assert second
+    assert second.iterations == CONFIRMED
+    assert first.where
+    assert first.where.path[-2].call == "new_list()"
+    assert second.site == replace(first.where.path[-2], call="")
+    assert first.owner
+    assert second.owner
+    assert " × list, " in first.owner.holds
+    assert " × set, " in second.owner.holds
 
 
 @pytest.mark.parametrize(
