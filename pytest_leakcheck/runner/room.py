@@ -23,8 +23,9 @@ from pytest_leakcheck.probes.own_descriptors import descriptors_left
 from pytest_leakcheck.probes.processes import count_tasks, own_tree
 from pytest_leakcheck.probes.resource_limits import free_on, memory_left, tasks_left
 
-# A repetition may take this share of what is left when it begins.
+# A repetition may take this share of what is left when it begins: of descriptors, which no other process needs, more.
 _SHARE: Final = 0.25
+_SHARE_OF_DESCRIPTORS: Final = 0.5
 # No more handles than this are compared with what is left: below a low limit, a leak is certain once it is reached. The
 # plugin itself opens fewer descriptors.
 _FEW: Final = 64
@@ -50,7 +51,8 @@ class Used(NamedTuple):
 
     def fits(self, iterations: int) -> float:
         """Return how many more iterations may follow, if each takes as much as so many have."""
-        return (_SHARE * self.left - self.taken) * iterations / self.taken
+        share = _SHARE_OF_DESCRIPTORS if self.resource == DESCRIPTORS else _SHARE
+        return (share * self.left - self.taken) * iterations / self.taken
 
     @property
     def is_much(self) -> bool:
