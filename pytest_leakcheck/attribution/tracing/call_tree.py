@@ -163,16 +163,24 @@ class CallTree:
         traced = self.traced()
         if read_path(traced.path) is None or traced.why:
             traced = self.traced(growth)
+        if read_path(traced.path) is None or traced.why:
+            traced = self._traced_outside_runner(growth) or traced
         if traced.python < max(1.0, _MIN_COPY_RATIO * growth):
             in_lines = traced.code is not None and is_own(traced.code.co_filename)
             cut = traced.cut() if self.lacks_python and not in_lines else traced
             return replace(cut, of_c=True) if cut is not traced and cut.path else traced
         for node in _list_subtrees([self.root]):
+            self.own[node.at] -= self.python[node.at]
+        return replace(self._traced_outside_runner(growth) or traced.cut(), of_c=True)
+
+    def _traced_outside_runner(self, growth: int) -> Traced | None:
+        """Follow the growth without that of the test runner's own functions; None if that leads to no line."""
+        for node in _list_subtrees([self.root]):
             # What the test runner holds is released between two iterations, where nothing is counted.
-            of_runner = node.code is not None and QUIET[node.code.co_filename]
-            self.own[node.at] = 0 if of_runner else self.own[node.at] - self.python[node.at]
+            if node.code is not None and QUIET[node.code.co_filename]:
+                self.own[node.at] = 0
         found = self.traced(growth)
-        return replace(traced.cut() if read_path(found.path) is None or found.why else found, of_c=True)
+        return None if read_path(found.path) is None or found.why else found
 
     def traced(self, total: int | None = None) -> Traced:
         """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""

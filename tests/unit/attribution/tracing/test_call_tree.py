@@ -6,7 +6,9 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import Any
 
+import pluggy
 import pytest
 
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
@@ -209,6 +211,19 @@ def test_the_call_that_retains_most_is_followed_beside_little_else(beside: int, 
     culprit = followed(counter.read, work)
     assert culprit.path[-1].function.endswith(function)
     assert ("it comes from several calls" in culprit.why) == (function == "work")
+
+
+def test_what_the_test_runner_allocates_meanwhile_is_left_out() -> None:
+    runner: dict[str, Any] = {}
+    source = "def run(call, counter, end):\n    call()\n    counter.value += 50\n    end()"
+    exec(compile(source, pluggy.__file__, "exec"), runner)
+    counter = Counter()
+
+    def gain() -> None:
+        counter.value += 8
+
+    culprit = followed(counter.read, lambda: runner["run"](gain, counter, lambda: None), slope=8)
+    assert culprit.path[-1].function.endswith("gain")
 
 
 def test_a_path_that_ends_at_a_call_of_the_program_left_out_of_the_trace_says_so() -> None:
