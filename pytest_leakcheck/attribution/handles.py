@@ -33,7 +33,7 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder, name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
-from pytest_leakcheck.probes.memory import read_mappings
+from pytest_leakcheck.probes.memory import parse_mappings, read_maps
 from pytest_leakcheck.probes.processes import family, read_command_line, show_command, thread_ids, zombies
 from pytest_leakcheck.probes.runtime_counters import list_tasks
 
@@ -54,17 +54,15 @@ class Identities:
     # The descriptors of children, by pid and number.
     of_children: Mapping[tuple[int, int], str]
     tasks: Mapping[int, str] = field(default_factory=dict)
-    # The file (or "") and the bytes of each, by start address.
-    mappings: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    # The text of ``/proc/self/maps``, which takes longer to parse than to read.
+    maps: bytes = b""
 
 
 def take_identities() -> Identities:
     """List all handles now; without /proc, only tasks and the threads that Python knows."""
     children = live_children()
     of_children = {(pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()}
-    # The kernel merges adjacent mappings without a file, so new memory may only make an earlier mapping larger.
-    mappings = {one.start: (one.path, one.end - one.start) for one in read_mappings()}
-    return Identities(open_targets(), running_threads(), children, of_children, live_tasks(), mappings)
+    return Identities(open_targets(), running_threads(), children, of_children, live_tasks(), read_maps())
 
 
 def open_files(process: str = "self", known: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:
@@ -128,7 +126,7 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
         "threads": group(_DIGITS.sub("N", name) for name in threads),
         "children": _group_with_age(started),
         "tasks": _new_tasks_by_await(before.tasks, after.tasks),
-        "mappings": _new_mappings_by_file(before.mappings, after.mappings),
+        "mappings": _new_mappings_by_file(before.maps, after.maps),
     }
     return {name: found[resource.handles] for name, resource in RESOURCES.items() if resource.handles in found}
 
@@ -272,17 +270,17 @@ def _describe_await(task: Any) -> str:
     return f"waiting in {at.function}(), {short_file(at.file)}:{at.line}" if at is not None else ""
 
 
-def _new_mappings_by_file(
-    before: Mapping[int, tuple[str, int]], after: Mapping[int, tuple[str, int]]
-) -> tuple[Held, ...]:
+def _new_mappings_by_file(before: bytes, after: bytes) -> tuple[Held, ...]:
     """Sum the newly mapped bytes by file, including growth of earlier mappings; leave out files with a small share."""
     gained: Counter[str] = Counter()
     count: Counter[str] = Counter()
-    for at, (file, size) in after.items():
-        earlier, size_then = before.get(at, ("", 0))
-        more = size - size_then if earlier == file else size
+    # The kernel merges adjacent mappings without a file, so new memory may only make an earlier mapping larger.
+    earlier = {one.start: one for one in parse_mappings(before)}
+    for one in parse_mappings(after):
+        known = earlier.get(one.start)
+        more = one.end - (known.end if known is not None and known.path == one.path else one.start)
         if more > 0:
-            name = file or "memory without a file"
+            name = one.path or "memory without a file"
             gained[name] += more
             count[name] += 1
     most = (pair for pair in gained.most_common() if pair[1] >= _MIN_MAPPING_SHARE * gained.total())

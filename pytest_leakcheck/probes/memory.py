@@ -8,6 +8,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -43,13 +44,16 @@ class MemoryMapping(NamedTuple):
         return not self.inode and (not self.path or self.path.startswith("[anon"))
 
 
+def read_maps(process: str = "self") -> bytes:
+    """Return the text that lists the mappings of a process; empty if it cannot be read."""
+    with suppress(OSError), open(f"/proc/{process}/maps", "rb") as file:
+        return file.read()
+    return b""
+
+
 def read_mappings(process: str = "self", containing: bytes = b"") -> Iterator[MemoryMapping]:
     """Yield the mappings in order of address; none if they cannot be read, or do not contain a text."""
-    try:
-        with open(f"/proc/{process}/maps", "rb") as file:
-            maps = file.read()
-    except OSError:
-        return
+    maps = read_maps(process)
     # Hardly any process maps a file of a given folder, and some have thousands of mappings.
     if containing in maps:
         yield from parse_mappings(maps)

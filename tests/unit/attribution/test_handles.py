@@ -114,10 +114,18 @@ def test_tasks_are_grouped_by_where_they_wait() -> None:
 
 
 def test_mappings_are_told_by_file_with_what_they_have_gained() -> None:
-    before = Identities({}, {}, {}, {}, mappings={0: ("[heap]", 1 << 20), 5: ("", 1 << 16), 7: ("/a", 4096)})
-    after = Identities(
-        {}, {}, {}, {}, mappings={0: ("[heap]", 3 << 20), 5: ("", 1 << 16), 7: ("/b", 1 << 20), 8: ("/c", 4096)}
-    )
+    earlier = b"""\
+1000000-1100000 rw-p 0 00:00 0 [heap]
+5000000-5010000 rw-p 0 00:00 0
+7000000-7001000 r--p 0 08:01 1 /a
+"""
+    now = b"""\
+1000000-1300000 rw-p 0 00:00 0 [heap]
+5000000-5010000 rw-p 0 00:00 0
+7000000-7100000 r--p 0 08:01 2 /b
+8000000-8001000 r--p 0 08:01 3 /c
+"""
+    before, after = Identities({}, {}, {}, {}, maps=earlier), Identities({}, {}, {}, {}, maps=now)
     assert survivors(before, after)["mmap"] == (Held("[heap]", 1, "2.0 MiB in all"), Held("/b", 1, "1.0 MiB in all"))
 
 
