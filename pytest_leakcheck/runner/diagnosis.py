@@ -74,6 +74,8 @@ _MIN_FREQUENT_RATIO: Final = 0.5
 _MIN_BYTES_SHARE: Final = 0.1
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
+# So many causes whose entries go into one container are tried.
+_MOST_CONFIRMED: Final = 3
 # Functions whose descriptors no object closes.
 _MAKES_NUMBERS: Final = frozenset({"dup()", "eventfd()", "memfd_create()", "open()", "pipe()", "pipe2()"})
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
@@ -257,9 +259,11 @@ class CauseSearch:
         for _ in schedule.iterations(1.0, 0):
             yield
         grown = [at for at, container in enumerate(containers) if length(container) > lengths[at]]
-        if len(grown) != 1:
-            return False
-        return (yield from self._confirm(known[grown[0]], containers[grown[0]], schedule))
+        if len({id(containers[at]) for at in grown}) == 1:
+            for at in grown[:_MOST_CONFIRMED]:
+                if (yield from self._confirm(known[at], containers[at], schedule)):
+                    return True
+        return False
 
     def _confirm(self, cause: KnownCause, container: object, schedule: rounds.Schedule) -> Generator[None, None, bool]:
         of_handles, counted, before = self._resource.made_of == "handles", 0, self.at_red

@@ -29,7 +29,7 @@ MOST_LINES = {
     "plugin": 5540,
     "probes": 3550,
     "report": 1905,
-    "runner": 5085,
+    "runner": 5100,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

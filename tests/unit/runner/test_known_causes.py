@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.usefixtures("frozen", "impatient"),
 ]
 SOURCE = """
-import os
+import os, sys
 
 descriptors, others, by_number, seconds = [], [], {}, []
 turns = iter(range(1_000_000))
@@ -43,6 +43,8 @@ def opens_another(): others.append(os.open(os.devnull, os.O_RDONLY))
 def keeps_number(): by_number[next(turns)] = []
 def keeps_whole(): Registry.wholes.append(Whole())
 def keeps_part(): Registry.wholes.append(Part())
+def adds_path(): sys.path.append("/nowhere/%d" % next(turns))
+def adds_other_path(): sys.path.append("/elsewhere/%d" % next(turns))
 def keep(make): by_number[next(turns)] = make()
 def new_list(): return [None]
 def new_set(): return {None}
@@ -120,6 +122,32 @@ def test_a_second_test_with_one_cause_is_confirmed(
     assert second.culprit.owner
     assert second.culprit.owner.gained == 1.0
     assert second.culprit.owner.steps[-1].via == "entries"
+
+
+def test_what_everybody_holds_is_confirmed_by_the_line_that_adds_it(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    causes = KnownCauses()
+    for call, confirmed in ((shop.adds_path, False), (shop.adds_other_path, False), (shop.adds_path, True)):
+        culprit = judge(causes, "test_a.py::test_a", "block", call, min_time=0.2).culprit
+        assert culprit
+        assert culprit.owner
+        assert culprit.owner.name == "sys.path"
+        assert (culprit.iterations < 11) == confirmed
+
+
+def test_a_line_of_an_installed_package_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "installed_shop.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(folder)
+    import installed_shop  # type: ignore[import-not-found]
+
+    causes = KnownCauses()
+    first = judge(causes, "test_a.py::test_a", "object", installed_shop.keeps_whole, min_time=0.2).culprit
+    second = judge(causes, "test_b.py::test_b", "object", installed_shop.keeps_whole, min_time=0.2).culprit
+    assert first
+    assert second
+    assert second.iterations == CONFIRMED < first.iterations
 
 
 def test_a_confirmed_cause_says_nothing_that_was_seen_in_another_test_only(shop: Any) -> None:
