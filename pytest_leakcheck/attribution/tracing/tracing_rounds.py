@@ -470,7 +470,8 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
 def find_most(records: Iterable[Any], wanted: float) -> Made | None:
     """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half.
 
-    The records are memray's; a frame in them is a function, a file and a line, the innermost first.
+    A line that allocates far more than is wanted replaces what it allocated before. The records are memray's; a frame in
+    them is a function, a file and a line, the innermost first.
     """
     by_line: dict[tuple[str, int], list[tuple[int, Made]]] = defaultdict(list)
     for one in records:
@@ -480,7 +481,8 @@ def find_most(records: Iterable[Any], wanted: float) -> Made | None:
         functions = dict.fromkeys(name for name in names if not name.startswith("<"))
         if line := line_of(path):
             by_line[line].append((one.size, Made(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])))
-    best = max(by_line.values(), key=lambda some: sum(size for size, _made in some), default=[])
-    if not best or sum(size for size, _made in best) < _MIN_RATIO * wanted:
+    sizes = {line: sum(size for size, _made in some) for line, some in by_line.items()}
+    fitting = {line: size for line, size in sizes.items() if _MIN_RATIO * wanted <= size <= _MAX_EXCESS_RATIO * wanted}
+    if not fitting:
         return None
-    return max(best, key=lambda one: one[0])[1]
+    return max(by_line[max(fitting, key=fitting.__getitem__)], key=lambda one: one[0])[1]

@@ -125,6 +125,10 @@ def test_stacks_of_one_line_are_added_up() -> None:
 
 def test_what_makes_out_less_than_half_is_not_named() -> None:
     assert find_most([Retained(300, 7), Retained(400, 8)], 1000) is None
+    # Line 7 opens files, and closes those of before.
+    beside = find_most([Retained(8000, 7), Retained(900, 8)], 1000)
+    assert beside
+    assert beside.path[-1].line == 8
     assert find_most([], 0) is None
 
 
