@@ -16,7 +16,7 @@ from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.model.culprit import Culprit, Held, touches
 from pytest_leakcheck.model.finding import RED, WORST_FIRST, Colour, Finding, Seen, Verdict
 from pytest_leakcheck.model.recording import Recording, Scaled
-from pytest_leakcheck.model.resources import DESCRIPTORS, GAUGE_PREFIX, RESOURCES, find_resource
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
 
 if TYPE_CHECKING:
@@ -147,39 +147,14 @@ def judged_again(verdict: Verdict, withdrawn: Verdict, *, recurred: bool = False
     return verdict
 
 
+def recalled(verdict: Verdict, test: str) -> Verdict:
+    """Add to a leak that its cause is that of another test, and was not searched for."""
+    return verdict.adding(f"its cause is that of {test}, and was only confirmed here")
+
+
 def measurement_failed(budget: Budget, reason: str) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that an error of the plugin kept from being measured."""
     return _undecided(budget, reason, "if the test does not replace or close what the plugin uses, please report this")
-
-
-def miscounted(verdict: Verdict, reason: str) -> Verdict:
-    """Return the ``inconclusive`` verdict on objects or descriptors if the test changes which ones are counted."""
-    advice = "call it in a fixture of wider scope, or bound memory: heap_budget()"
-    if verdict.resource == DESCRIPTORS:
-        advice = "close or copy only descriptors that the test has opened"
-    return replace(verdict, outcome="inconclusive", reason=reason, advice=advice, floor=None)
-
-
-def not_counted(verdict: Verdict, what: str) -> Verdict:
-    """Return the verdict if something may hold a part of the resource, and does not count: an ``ok`` excludes nothing."""
-    return replace(verdict, floor=None).adding(what) if what and verdict.outcome == "ok" else verdict
-
-
-def origin_unknown(verdict: Verdict, entries: int, path: str) -> Verdict:
-    """Return the verdict on a folder with this many entries of unknown origin: ``inconclusive`` if it was ``ok``."""
-    if verdict.outcome != "ok":
-        return verdict
-    came = "1 entry" if entries == 1 else f"{entries} entries"
-    how = "-n0, and no other session at the same time"
-    if verdict.traits.handles == "files":
-        how = "a private TMPDIR, or --leakcheck-isolate"
-    return replace(
-        verdict,
-        outcome="inconclusive",
-        reason=f"{came} of unknown origin in {path}: no audit event and no process that uses them shows who created them",
-        advice=f"if the test creates them in C, it leaks them; else run it where no other process writes there: {how}",
-        floor=None,
-    )
 
 
 def left_early(result: Result, step: int | None) -> Result:

@@ -126,7 +126,7 @@ class CauseSearch:
         self.is_unbounded = False
         # By how much the resource grows for each entry of the owner, if that is found by its name; else 0.
         self.each = 0.0
-        # What to say of a cause that another test has had, and that was not searched for.
+        # The test whose cause this is, if it was only confirmed.
         self.recalled = ""
         self._why: dict[str, str] = {}
         self._exits = 0
@@ -293,7 +293,7 @@ class CauseSearch:
         self._found = replace(self._found, owner=owner_now(cause.owner, container, gained, counted))
         # Which function the line calls may differ from test to test.
         self._made, self._schedule = rounds.Made((replace(cause.site, call=""),)), schedule
-        self.is_unbounded, self.recalled = True, f"its cause is that of {cause.test}, and was only confirmed here"
+        self.is_unbounded, self.recalled = True, cause.test
         return True
 
     def _repeat(self, deadline: float) -> Generator[None, None, None]:

@@ -10,11 +10,11 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from pytest_leakcheck.judge.growth import State, growth
-from pytest_leakcheck.model.finding import Verdict
+from pytest_leakcheck.judge.provenance import Provenance
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, GAUGE_PREFIX, RESIDENT, THREADS, Kind, find_resource
 from pytest_leakcheck.probes import clock
@@ -111,21 +111,21 @@ class Instruments:
     def device_for(self, resource: str) -> Vram | None:
         return self.device if self.device is not None and self.device.resource == resource else None
 
-    def miscounted(self, verdict: Verdict) -> str:
-        """Return why the count behind a verdict is wrong, if the program has disturbed what is counted."""
-        outcome = verdict.outcome
-        if verdict.resource == DESCRIPTORS:
+    def find_disturbance(self, resource: str) -> Provenance:
+        """Return why a count is wrong, if the program has disturbed what is counted."""
+        if resource == DESCRIPTORS:
             taken = count_overwritten() - self._overwritten
-            if outcome in ("leak", "over_budget") and 0 < verdict.level <= taken:
-                return "the test has put other files over descriptors of the plugin, which had to be opened again"
-            return ""
-        if verdict.traits.made_of != "objects":
-            return ""
-        if outcome == "ok" and self.watch.hides_objects():
-            return "the test calls gc.freeze(), which hides new objects from the collector"
-        if outcome == "over_budget" and self.watch.shows_old_objects():
-            return "the test calls gc.unfreeze(), so older objects are counted as well"
-        return ""
+            why = "the test has put other files over descriptors of the plugin, which had to be opened again"
+            return Provenance(foreign=why, foreign_level={"leak": taken, "over_budget": taken})
+        if find_resource(resource).made_of != "objects":
+            return Provenance()
+        hidden = "the test calls gc.freeze(), which hides new objects from the collector"
+        foreign = "the test calls gc.unfreeze(), so older objects are counted as well"
+        return Provenance(
+            hidden=hidden if self.watch.hides_objects() else "",
+            foreign=foreign,
+            foreign_level={"over_budget": inf} if self.watch.shows_old_objects() else {},
+        )
 
     def counter(self, resource: str) -> Callable[[], int]:
         """Return a reader of one counter, cheap enough for every traced call: without child processes."""

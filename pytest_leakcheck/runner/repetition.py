@@ -23,6 +23,7 @@ from pytest_leakcheck.judge import conclude_finding
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.judge.growth import FIRST_LOOK, looks
 from pytest_leakcheck.judge.judge_series import judge_once
+from pytest_leakcheck.judge.provenance import qualify
 from pytest_leakcheck.judge.screening import (
     AT_REST,
     ITERATIONS,
@@ -45,7 +46,7 @@ from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
-from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain, describe_children
+from pytest_leakcheck.runner.resource_judge import ResourceJudge, StartAgain, find_provenance
 from pytest_leakcheck.runner.room import Used
 from pytest_leakcheck.runner.sampler import Sampler
 
@@ -362,7 +363,8 @@ class Measuring:
         if self._search is not None:
             self._search.end()
             if (red := self._run.red) is not None:
-                self._run.verdicts[red.resource] = red.adding(self._search.recalled)
+                if self._search.recalled:
+                    self._run.verdicts[red.resource] = conclude_finding.recalled(red, self._search.recalled)
                 if red.outcome == "leak":
                     self._run.causes.add(self._run.plan.test, self._search.culprit, self._search.each)
         if self._caches is None:
@@ -415,7 +417,8 @@ class Measuring:
         return [(samples.series(one.resource).since(since), one) for one in budgets if samples.has(one.resource)]
 
     def _note_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        self._run.verdicts |= {verdict.resource: self._judge.confirm(verdict) for verdict in verdicts}
+        for verdict in verdicts:
+            self._run.verdicts[verdict.resource] = qualify(verdict, find_provenance(self._sampler, verdict.resource))
 
     def _prepare_looks(self) -> None:
         """Record what may explain growth: to walk all objects for that would take half of the time of a screen."""
@@ -592,7 +595,10 @@ def measure_block(
             sampler.settling.settle()
         for shared in sampler.instruments.folders.keys() & set(over):
             sampler.settling.correct_folder(shared, set_aside=True)
-        verdicts = tuple(_judge_block(sampler, budget) for budget in readable)
+        verdicts = tuple(
+            qualify(judge_once(sampler.samples.series(one.resource), one), find_provenance(sampler, one.resource))
+            for one in readable
+        )
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}
         held |= {name: group(folder.kinds()) for name, folder in sampler.instruments.folders.items() if red}
@@ -608,14 +614,3 @@ def measure_block(
         results.append(Result(plan, recording, (*verdicts, *missing), held))
     finally:
         sampler.close()
-
-
-def _judge_block(sampler: Sampler, budget: Budget) -> Verdict:
-    verdict = judge_once(sampler.samples.series(budget.resource), budget)
-    if budget.resource == RESIDENT and sampler.children:
-        return describe_children(verdict, sampler.samples)
-    folder = sampler.instruments.folders.get(budget.resource)
-    if folder is not None and (aside := folder.aside):
-        verdict = conclude_finding.origin_unknown(verdict, aside, folder.path)
-    why = sampler.instruments.miscounted(verdict)
-    return conclude_finding.miscounted(verdict, why) if why else verdict

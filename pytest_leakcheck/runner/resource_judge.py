@@ -12,10 +12,10 @@ from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.handles import live_children
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.judge.conclude_finding import miscounted, not_counted, origin_unknown
 from pytest_leakcheck.judge.exhaustion import device_lost
 from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
+from pytest_leakcheck.judge.provenance import Provenance, qualify
 from pytest_leakcheck.model import resources
 from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import BLOCKS, CHILDREN, HEAP, OBJECTS, RESIDENT, find_resource
@@ -89,29 +89,14 @@ class ResourceJudge:
             return None
         undecided = suspicion.outcome == "inconclusive" and sampler.samples.above_start(name) > 0
         if suspicion.outcome not in ("leak", "over_budget") and not undecided:
-            return self.confirm(suspicion)
+            return qualify(suspicion, find_provenance(sampler, name))
         hint = self._find_hint(budget, context, suspicion)
         if isinstance(hint, StartAgain):
             return hint
         # A look may have waited for resources that end by themselves, and corrected the last reading.
         sampler.settling.put_back()
         verdict = judge(sampler.samples.series(name), budget, context, hint)
-        return None if verdict is None else self.confirm(verdict)
-
-    def confirm(self, verdict: Verdict) -> Verdict:
-        """Correct a verdict whose count the test has spoilt, or is not known to be its own, and add whose it is."""
-        instruments, name = self._sampler.instruments, verdict.resource
-        if name == RESIDENT and self._sampler.children:
-            return describe_children(verdict, self._sampler.samples)
-        if (device := instruments.device_for(name)) is not None:
-            return verdict.adding(device.describe_growth())
-        folder = instruments.folders.get(name)
-        if folder is not None and (aside := folder.aside):
-            return origin_unknown(verdict, aside, folder.path)
-        if folder is not None:
-            return not_counted(verdict, folder.uncounted)
-        why = instruments.miscounted(verdict)
-        return miscounted(verdict, why) if why else verdict
+        return None if verdict is None else qualify(verdict, find_provenance(sampler, name))
 
     def _suspect(self, budget: Budget, context: Context) -> Verdict | None:
         """Return the verdict by the readings alone; if that is not ``ok``, without entries of unknown origin."""
@@ -271,15 +256,24 @@ def _most_while_waiting(resource: resources.Resource, left: float) -> float:
     return _MAX_WAITING_BYTES if resource.unit == "bytes" else _MAX_WAITING_COUNT
 
 
-def describe_children(verdict: Verdict, samples: Samples) -> Verdict:
-    """Add the child that has grown to a verdict on resident memory; to an ``ok``, those that were not counted."""
-    running = live_children()
-    if verdict.outcome == "ok":
-        others = len(running.keys() - samples.children())
-        what = "1 child process: its memory" if others == 1 else f"{others} child processes: their memory"
-        return not_counted(verdict, f"{what} is not counted" if others else "")
-    grown = samples.grown_children()
-    if not grown:
-        return verdict
+def find_provenance(sampler: Sampler, resource: str) -> Provenance:
+    """Return what is known of the count of a resource in addition to its readings."""
+    instruments = sampler.instruments
+    if resource == RESIDENT and sampler.children:
+        return _describe_children(sampler.samples)
+    if (device := instruments.device_for(resource)) is not None:
+        return Provenance(on_devices=device.describe_growth())
+    if (folder := instruments.folders.get(resource)) is not None:
+        return Provenance(unknown=folder.aside, folder=folder.path, uncounted=folder.uncounted)
+    return instruments.find_disturbance(resource)
+
+
+def _describe_children(samples: Samples) -> Provenance:
+    running, grown = live_children(), samples.grown_children()
+    others = len(running.keys() - samples.children())
+    what = "1 child process: its memory" if others == 1 else f"{others} child processes: their memory"
     more = f", and in {len(grown) - 1} more" if len(grown) > 1 else ""
-    return verdict.adding(f"in child {grown[0]}{more}: {running.get(grown[0], 'ended')}")
+    return Provenance(
+        uncounted=f"{what} is not counted" if others else "",
+        grown_in=f"in child {grown[0]}{more}: {running.get(grown[0], 'ended')}" if grown else "",
+    )

@@ -128,11 +128,11 @@ def test_what_everybody_holds_is_confirmed_by_the_line_that_adds_it(shop: Any, m
     monkeypatch.setattr(sys, "path", [*sys.path])
     causes = KnownCauses()
     for call, confirmed in ((shop.adds_path, False), (shop.adds_other_path, False), (shop.adds_path, True)):
-        culprit = judge(causes, "test_a.py::test_a", "block", call, min_time=0.2).culprit
-        assert culprit
-        assert culprit.owner
-        assert culprit.owner.name == "sys.path"
-        assert (culprit.iterations < 11) == confirmed
+        result = judge(causes, "test_a.py::test_a", "block", call, min_time=0.2)
+        assert result.culprit
+        assert result.culprit.owner
+        assert result.culprit.owner.name == "sys.path"
+        assert result.verdicts[0].reason.endswith("only confirmed here") == confirmed
 
 
 def test_a_line_of_an_installed_package_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
