@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.attribution.call_paths import set_project
+from pytest_leakcheck.attribution.call_paths import read_path, set_project, text_of
 from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, KnownLeaks
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
-from pytest_leakcheck.model.culprit import fingerprint
+from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, fingerprint
 from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.repetition import Repetition
 
@@ -124,15 +124,21 @@ def test_a_second_test_with_one_cause_is_confirmed(
     assert second.culprit.owner.steps[-1].via == "entries"
 
 
-def test_what_everybody_holds_is_confirmed_by_the_line_that_adds_it(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("call", "confirmed"), [("adds_path", True), ("adds_other_path", False)])
+def test_what_everybody_holds_is_confirmed_by_the_line_that_adds_it(
+    shop: Any, monkeypatch: pytest.MonkeyPatch, call: str, *, confirmed: bool
+) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
+    site = Site(shop.__file__, shop.adds_path.__code__.co_firstlineno, "adds_path")
+    steps = (Step("module sys", "path", suspect=False), Step("list of 7", "[6]", suspect=True))
+    known = Culprit(
+        "block", read_path((site,)), owner=Owner("sys.path", "module sys", steps, "", 1.0), source=text_of(site)
+    )
     causes = KnownCauses()
-    for call, confirmed in ((shop.adds_path, False), (shop.adds_other_path, False), (shop.adds_path, True)):
-        result = judge(causes, "test_a.py::test_a", "block", call, min_time=0.2)
-        assert result.culprit
-        assert result.culprit.owner
-        assert result.culprit.owner.name == "sys.path"
-        assert result.verdicts[0].reason.endswith("only confirmed here") == confirmed
+    causes.add("test_a.py::test_a", known, 1.0)
+    result = judge(causes, "test_b.py::test_b", "block", getattr(shop, call), min_time=0.2)
+    assert result.verdicts[0].outcome == "leak"
+    assert result.verdicts[0].reason.endswith("only confirmed here") == confirmed
 
 
 def test_a_line_of_an_installed_package_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
