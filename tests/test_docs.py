@@ -103,7 +103,8 @@ def test_python(project: Project, language: str, text: str) -> None:
 
 @pytest.mark.parametrize(("language", "text"), [block for block in BLOCKS if block.values[0] == "sh"])
 def test_shell(fresh_machine: Path, language: str, text: str) -> None:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST"))}
+    # Under CI, a verdict that so few iterations cannot give would be red.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYTEST", "CI"))}
     for line in text.splitlines():
         command = shorten(line.strip())
         done = subprocess.run(
