@@ -64,6 +64,8 @@ class CollectorWatch:
         # A list that exists since the harness froze all others, so `gc.get_objects` shows it unless the program has
         # called `gc.freeze` in the meantime.
         self._marker: list[object] = []
+        # One that is frozen, and shows there only if the program has called `gc.unfreeze`.
+        self._old_marker: list[object] = []
         self._was_frozen = self._was_unfrozen = self._thawed = False
         self.has_released = self.owes_walk = False
         self.released_names: Counter[str] = Counter()
@@ -148,16 +150,20 @@ class CollectorWatch:
         return self.collect()
 
     def refreeze(self) -> None:
+        self._old_marker = []
         gc.freeze()
         self._marker, self._thawed = [], False
 
+    # These two walk all objects that are not frozen. The number of frozen ones would take a walk over all others, which are
+    # more with each test of a session.
+
     def hides_objects(self) -> bool:
-        """Return whether `gc.freeze` was called since `open`, which hides new objects; walks all unfrozen objects."""
+        """Return whether the program has called `gc.freeze` since `open`, which hides new objects."""
         return self._was_frozen or not any(one is self._marker for one in gc.get_objects())
 
     def shows_old_objects(self) -> bool:
         """Return whether the program has called `gc.unfreeze`, so that objects from before `open` are counted too."""
-        return self._was_unfrozen or not (self._thawed or has_frozen())
+        return self._was_unfrozen or (not self._thawed and any(one is self._old_marker for one in gc.get_objects()))
 
     def take_released(self) -> tuple[int, int, int]:
         """Return what was released since the last call: descriptors, threads, device bytes."""

@@ -101,6 +101,22 @@ def test_what_the_program_had_frozen_stays_frozen_and_what_not_does_not() -> Non
         gc.unfreeze()
 
 
+def test_what_the_program_hides_or_shows_is_seen_without_a_walk_over_frozen_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There are more of these with each test of a session: to count them for each test took half of the time."""
+    with watching() as watch:
+        monkeypatch.delattr(gc, "get_freeze_count")
+        assert not watch.shows_old_objects()
+        assert not watch.hides_objects()
+        gc.unfreeze()
+        assert watch.shows_old_objects()
+        gc.freeze()
+        assert watch.hides_objects()
+        assert not watch.shows_old_objects()
+        monkeypatch.undo()
+
+
 def test_tasks_that_were_created_before_it_thaws_and_freezes_again_are_still_listed() -> None:
     loop = asyncio.new_event_loop()
     with watching() as watch:
