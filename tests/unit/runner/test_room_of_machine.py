@@ -191,7 +191,7 @@ def test_it_looks_more_often_the_fewer_iterations_fit(machine: Machine, monkeypa
 
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
-    """Leave 400 descriptors to this process."""
+    """Leave 220 descriptors to this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (count_held() + 220, hard))
     yield
