@@ -68,8 +68,10 @@ for _ in range(12):
 print(*(after - before for before, after in zip(readings, readings[1:])))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    # A block takes 384 bytes; a small one of Python's own may come or go in between.
-    assert all(384 - 64 <= int(rise) <= 400 + 64 for rise in done.stdout.split()), done.stdout
+    # A block takes 384 bytes, or 400. Some of Python's own may come in between, most in the first turn.
+    rises = [int(rise) for rise in done.stdout.split()]
+    assert min(rises) >= 384 - 64, done.stdout
+    assert sum(rises) <= 12 * 400 + 1024, done.stdout
 
 
 @pytest.mark.parametrize("depth", [0, 1, 7, 16])
