@@ -93,8 +93,20 @@ class CauseSearch:
     iterations of the search, although enough of them ran to show it.
     """
 
-    def __init__(self, run: MeasurementRun, sampler: Sampler, red: Verdict, start: Identities, deadline: float) -> None:
-        """Prepare the search, which begins no iteration after `deadline`, by ``clock.monotonic``."""
+    def __init__(  # noqa: PLR0913 - what is measured, what has grown, and how far to go
+        self,
+        run: MeasurementRun,
+        sampler: Sampler,
+        red: Verdict,
+        start: Identities,
+        deadline: float,
+        *,
+        among_known: bool = False,
+    ) -> None:
+        """Prepare the search, which begins no iteration after `deadline`, by ``clock.monotonic``.
+
+        `among_known`: it ends if no known cause explains the growth.
+        """
         # The search needs iterations that run to their end.
         run.ceiling.lift()
         if red.outcome == "unclosed" and red.traits.handles == "fds":
@@ -130,7 +142,8 @@ class CauseSearch:
         self.recalled = ""
         self._why: dict[str, str] = {}
         self._exits = 0
-        self._steps = self._investigate()
+        self.among_known = among_known
+        self._steps: Generator[None, None, object] = self._recall() if among_known else self._investigate()
 
     @property
     def has_found(self) -> bool:
@@ -250,7 +263,9 @@ class CauseSearch:
             yield from self._find_owner(before, made, earlier)
 
     def _recall(self) -> Generator[None, None, bool]:
-        """Return whether a known cause accounts for all of the growth, in a few iterations in which one function is traced."""
+        """Return whether a known cause accounts for all of the growth, in a few iterations."""
+        if self._verdict.outcome == "unclosed":
+            return (yield from self._recall_unclosed())
         known = self._causes.of(self.resource) if self._verdict.outcome == "leak" else []
         if not known:
             return False
@@ -264,6 +279,17 @@ class CauseSearch:
                 if (yield from self._confirm(known[at], containers[at], schedule)):
                     return True
         return False
+
+    def _recall_unclosed(self) -> Generator[None, None, bool]:
+        things = self._things() if self.among_known else None
+        if things is None:
+            return False
+        made = yield from self._follow(things, 1)
+        if made.process or not (test := self._causes.test_with(self.resource, "unclosed", made.line)):
+            return False
+        self._made, self.is_unbounded, self.recalled = made, True, test
+        yield from self._find_cycle()
+        return True
 
     def _confirm(self, cause: KnownCause, container: object, schedule: rounds.Schedule) -> Generator[None, None, bool]:
         of_handles, counted, before = self._resource.made_of == "handles", 0, self.at_red
@@ -352,9 +378,10 @@ class CauseSearch:
             return pieces_of(device)
         return things_of(name, instruments.counter(name), instruments.folders.get(name))
 
-    def _follow(self, things: Things) -> Generator[None, None, rounds.Made]:
+    def _follow(self, things: Things, few: int = rounds.OF_EACH) -> Generator[None, None, rounds.Made]:
         slope, schedule = self._verdict.slope, self._schedule
-        made = yield from rounds.follow(things, slope, schedule, unclosed=self._verdict.outcome == "unclosed")
+        is_unclosed = self._verdict.outcome == "unclosed"
+        made = yield from rounds.follow(things, slope, schedule, unclosed=is_unclosed, few=few)
         return (yield from rounds.find_line(made, things.count, slope, schedule))
 
     def _follow_companion(self, made: rounds.Made) -> Generator[None, None, rounds.Made]:
@@ -404,6 +431,9 @@ class CauseSearch:
         # A thread that has not ended is no owner of itself.
         is_thread = self._resource.handles == "threads"
         if not holders.owners or (is_thread and holders.owners[0].root.startswith("thread ")):
+            # Where they are held by nothing, the line that creates them tells whether they are a pool.
+            has_leaked = self._causes.test_with(self.resource, "leak", made.line)
+            self.is_unbounded = self.is_unbounded or bool(has_leaked)
             self._why["owner"] = "the interpreter holds each thread until it ends" if is_thread else holders.reason
             return
         others = holders.owners[1:] if holders.joint else ()

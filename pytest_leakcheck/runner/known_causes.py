@@ -1,7 +1,7 @@
 """The causes of leaks that a session or its baseline knows already.
 
 A leak with a known owner is no pool or cache that fills. If its line is known too, a further test with it needs no search:
-both are confirmed in a few iterations.
+both are confirmed in a few iterations. So is the line of handles that only the garbage collector closes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard, read_path, text_of
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, fingerprint, is_of_tests, own_owner
-from pytest_leakcheck.model.finding import Finding, Verdict
+from pytest_leakcheck.model.finding import Finding, Outcome, Verdict
 from pytest_leakcheck.model.recording import Recording
 
 if TYPE_CHECKING:
@@ -59,22 +59,40 @@ class KnownCauses:
     def __init__(self, baseline: KnownLeaks | None = None) -> None:
         # By resource, name and root of the owner, and line.
         self._found: dict[tuple[str, str, str, str, int], KnownCause] = {}
+        # The test with the first leak of handles that no owner holds, or of unclosed ones, by resource, outcome and line.
+        self._lines: dict[tuple[str, str, str, int], str] = {}
         self._baseline = baseline
 
-    def add(self, test: str, culprit: Culprit | None, each: float) -> None:
-        """Take the cause of a leak, once the search for it has ended; `each` is 0 if it cannot be confirmed."""
+    def add(self, test: str, outcome: Outcome, culprit: Culprit | None, each: float) -> None:
+        """Take the cause of a red verdict, once the search for it has ended.
+
+        `each` is the growth per entry of the owner; 0 if it cannot be confirmed by that.
+        """
         owner = culprit.owner if culprit is not None else None
-        if culprit is None or owner is None or culprit.others or each <= 0:
+        if culprit is None or culprit.others:
+            return
+        where = culprit.where if owner is None and not culprit.companion else None
+        if where is not None and not where.process and (outcome == "unclosed" or culprit.traits.made_of == "handles"):
+            self._lines.setdefault((culprit.resource, outcome, where.site.file, where.site.line), test)
+        if owner is None or outcome != "leak" or each <= 0:
             return
         site = _find_site(culprit)
         code = _find_code(site) if site is not None else None
         if site is None or code is None or not _identifies(site, culprit):
             return
-        cause = KnownCause(test, culprit.resource, owner, site, code, each)
-        self._found.setdefault((cause.resource, owner.name, owner.root, site.file, site.line), cause)
+        key = (culprit.resource, owner.name, owner.root, site.file, site.line)
+        self._found.setdefault(key, KnownCause(test, culprit.resource, owner, site, code, each))
 
     def of(self, resource: str) -> list[KnownCause]:
         return [cause for cause in self._found.values() if cause.resource == resource]
+
+    def knows(self, resource: str) -> bool:
+        """Return whether a leak, or an unclosed resource, of this kind may be confirmed."""
+        return bool(self.of(resource)) or any(name == resource for name, *_ in self._lines)
+
+    def test_with(self, resource: str, outcome: Outcome, line: tuple[str, int]) -> str:
+        """Return the first test with a cause that has no owner, by the line that creates the resource; empty if none."""
+        return self._lines.get((resource, outcome, *line), "")
 
     def lists(self, test: str, verdict: Verdict, culprit: Culprit) -> bool:
         """Return whether the baseline lists the owner of growth as a leak, at this rate or a higher one."""

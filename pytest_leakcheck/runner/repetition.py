@@ -22,7 +22,7 @@ from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge import conclude_finding
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.judge.growth import FIRST_LOOK, looks
-from pytest_leakcheck.judge.judge_series import judge_once
+from pytest_leakcheck.judge.judge_series import judge_known, judge_once
 from pytest_leakcheck.judge.provenance import qualify
 from pytest_leakcheck.judge.screening import (
     AT_REST,
@@ -365,8 +365,7 @@ class Measuring:
             if (red := self._run.red) is not None:
                 if self._search.recalled:
                     self._run.verdicts[red.resource] = conclude_finding.recalled(red, self._search.recalled)
-                if red.outcome == "leak":
-                    self._run.causes.add(self._run.plan.test, self._search.culprit, self._search.each)
+                self._run.causes.add(self._run.plan.test, red.outcome, self._search.culprit, self._search.each)
         if self._caches is None:
             self._run.innocent.owners.keep()
 
@@ -396,10 +395,25 @@ class Measuring:
             caches.note()
             sampler.subtract_own_work()
             return True
+        known = self._may_be_known()
         self._prepare_looks()
         # It would go only after the start level is read, as if the test had replaced objects.
         del caches
-        return self.start()
+        if known is None:
+            return self.start()
+        self._searching_since, self._if_unbounded = clock.monotonic(), known
+        return self._begin_search(known, self._run.time.deadline, among_known=True)
+
+    def _may_be_known(self) -> Verdict | None:
+        """Return the verdict on what the screen has seen grow, if its cause is a known one."""
+        run, judged = self._run, self._judged(AT_REST)
+        series = {one.resource: one for one, _budget in find_risen(judged)}
+        self._note_verdicts(screen([(one, budget) for one, budget in judged if one.resource not in series]))
+        known = [one for one in run.plan.budgets if one.resource in series and run.causes.knows(one.resource)]
+        if not known or not self.diagnoses:
+            return None
+        first = self._judge.in_order(known)[0]
+        return judge_known(series[first.resource], first)
 
     def _judge_screen(self, caches: KnownCaches) -> bool:
         """Note the verdicts, or return whether a second look may give them; in a separate frame, as `_is_enough`."""
@@ -477,13 +491,13 @@ class Measuring:
         search.confirm(red, self._identities, deadline)
         return self._continue_search(search)
 
-    def _begin_search(self, growth: Verdict, deadline: float) -> bool:
+    def _begin_search(self, growth: Verdict, deadline: float, *, among_known: bool = False) -> bool:
         # Imported only here: it is a third of the package, and most tests are green.
         from pytest_leakcheck.runner.diagnosis import CauseSearch
 
         run = self._run
         run.progress.report(self._sampler.samples, run.plan.budgets, run.verdicts, "naming")
-        self._search = CauseSearch(run, self._sampler, growth, self._identities, deadline)
+        self._search = CauseSearch(run, self._sampler, growth, self._identities, deadline, among_known=among_known)
         return self._continue_search(self._search)
 
     def _may_search_early(self, growth: Verdict) -> bool:
@@ -496,8 +510,8 @@ class Measuring:
     def _search_early(self, growth: Verdict) -> bool:
         run, name = self._run, growth.resource
         self._searching_since, self._if_unbounded = clock.monotonic(), None
-        if not growth.traits.ends_by_itself:
-            # To wait whether those end takes as long as to wait whether they are a pool.
+        if not growth.traits.ends_by_itself or run.causes.knows(name):
+            # To wait whether those end takes as long as to wait whether they are a pool, unless the line tells that.
             (budget,) = (one for one in run.plan.budgets if one.resource == name)
             decision = self._judge.decide(budget, final=False, unbounded=True)
             if isinstance(decision, StartAgain):
@@ -524,7 +538,9 @@ class Measuring:
             run.verdicts[search.resource] = early
             search.end()
             return False
-        self._search, self._early[search.resource] = None, search
+        self._search = None
+        if not search.among_known:
+            self._early[search.resource] = search
         self._set_aside()
         if run.time.out_of_time or run.room.short:
             self._judge_all(final=True)

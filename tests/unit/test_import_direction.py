@@ -21,15 +21,15 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # Lower a figure when lines go.
 MOST_LINES = {
     "": 320,
-    "attribution": 6000,
+    "attribution": 6005,
     "baseline": 690,
     "config": 1440,
-    "judge": 1930,
+    "judge": 1945,
     "model": 1785,
     "plugin": 5540,
     "probes": 3555,
     "report": 1905,
-    "runner": 5090,
+    "runner": 5155,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

@@ -36,7 +36,7 @@ Key = TypeVar("Key", bound=Hashable)
 MOST_TRACED: Final = 34
 _MOST_IF_RARE: Final = 100
 # Iterations of a round after the warm-up, for a resource that grows in each of them,
-_DEFAULT_ITERATIONS: Final = 6
+OF_EACH: Final = 6
 # for an exact counter, such as the length of a container,
 OF_EXACT: Final = 3
 # and for one of malloc's memory or of Python's free lists: malloc takes small blocks 8 at a time, and 7 of these count
@@ -154,7 +154,7 @@ class Schedule:
         """Return when work that is no iteration must end, if it may take this many seconds in any case."""
         return max(self._deadline, clock.monotonic() + seconds)
 
-    def iterations(self, rate: float, few: int = _DEFAULT_ITERATIONS) -> Iterator[int]:
+    def iterations(self, rate: float, few: int = OF_EACH) -> Iterator[int]:
         """Yield the numbers of a round's iterations while the budget lasts; the first number is 0, for the warm-up.
 
         The rate is the share of iterations with growth, or a count's growth per iteration; `few` is the number after
@@ -193,10 +193,13 @@ class Schedule:
         return _NO_TIME_LEFT if self.lacks_time else _NO_ITERATION_LEFT
 
 
-def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) -> Generator[None, None, Made]:
+def follow(
+    things: Things, slope: float, schedule: Schedule, *, unclosed: bool, few: int = OF_EACH
+) -> Generator[None, None, Made]:
     """Find the call that creates most of the retained handles; with `unclosed`, of those that the collector releases.
 
-    The slope is the growth per iteration, in handles, or in bytes for handles with a size.
+    The slope is the growth per iteration, in handles, or in bytes for handles with a size; `few` is as in
+    `Schedule.iterations`.
     """
     arrivals = Arrivals(things.count, things.list_now, things.list_more)
     found, counted = list[Arrival](), 0
@@ -205,7 +208,7 @@ def follow(things: Things, slope: float, schedule: Schedule, *, unclosed: bool) 
         children = stack.enter_context(closing(TracedChildren(unclosed=unclosed))) if things.in_children else None
         tracer = stack.enter_context(closing(Tracer(arrivals, schedule.plain_seconds)))
         # The slope of handles with a size is in bytes.
-        for _ in schedule.iterations(min(slope, 1.0) if things.sized else slope):
+        for _ in schedule.iterations(min(slope, 1.0) if things.sized else slope, few):
             if children is not None:
                 children.begin_iteration()
             tracer.arm()

@@ -18,6 +18,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, fingerprint
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.repetition import Repetition
 
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.usefixtures("frozen", "impatient"),
 ]
 SOURCE = """
-import os, sys
+import os, sys, threading
 
 descriptors, others, by_number, seconds = [], [], {}, []
 turns = iter(range(1_000_000))
@@ -48,6 +49,12 @@ def adds_other_path(): sys.path.append("/elsewhere/%d" % next(turns))
 def keep(make): by_number[next(turns)] = make()
 def new_list(): return [None]
 def new_set(): return {None}
+class Closed:
+    def __init__(self, number): self.number, self.cycle = number, self
+    def __del__(self): os.close(self.number)
+def opens_in_cycle(): Closed(os.open(os.devnull, os.O_RDONLY))
+def opens_other_in_cycle(): Closed(os.open(__file__, os.O_RDONLY))
+def starts_waiting(number): threading.Thread(target=os.read, args=(number, 1), daemon=True).start()
 def keeps_second():
     if next(turns) % 2: seconds.append(os.open(os.devnull, os.O_RDONLY))
 """
@@ -74,7 +81,19 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def judge(causes: KnownCauses, test: str, resource: str, *work: Work, **effort: Any) -> Result:
-    repetition = Repetition(Plan(test, (Budget(resource),), Effort(**effort)), causes=causes)
+    return repeat(Plan(test, (Budget(resource),), Effort(**effort)), causes, *work)
+
+
+def judge_unmarked(causes: KnownCauses, test: str, *work: Work, min_time: float) -> Result:
+    """Judge as a test without a mark, which is screened first."""
+    plan = Plan(
+        test, (Budget("thread"), Budget("fd"), Budget("object")), Effort(warmup=1, min_time=min_time), screen=True
+    )
+    return repeat(plan, causes, *work)
+
+
+def repeat(plan: Plan, causes: KnownCauses, *work: Work) -> Result:
+    repetition = Repetition(plan, causes=causes)
     repetition.begin()
     wanted = True
     while wanted:
@@ -82,6 +101,10 @@ def judge(causes: KnownCauses, test: str, resource: str, *work: Work, **effort: 
             one()
         wanted = repetition.iteration_done()
     return repetition.end()
+
+
+def by_outcome(result: Result) -> dict[str, Verdict]:
+    return {one.outcome: one for one in result.verdicts}
 
 
 def outcome_of(result: Result) -> tuple[str, float, str]:
@@ -135,7 +158,7 @@ def test_what_everybody_holds_is_confirmed_by_the_line_that_adds_it(
         "block", read_path((site,)), owner=Owner("sys.path", "module sys", steps, "", 1.0), source=text_of(site)
     )
     causes = KnownCauses()
-    causes.add("test_a.py::test_a", known, 1.0)
+    causes.add("test_a.py::test_a", "leak", known, 1.0)
     result = judge(causes, "test_b.py::test_b", "block", getattr(shop, call), min_time=0.2)
     assert result.verdicts[0].outcome == "leak"
     assert result.verdicts[0].reason.endswith("only confirmed here") == confirmed
@@ -198,6 +221,71 @@ def test_what_it_does_not_account_for_is_searched_for(
     alone = judge(KnownCauses(), "test_b.py::test_b", resource, *(getattr(shop, one) for one in beside), min_time=0.1)
     assert alone.culprit
     assert culprit.site == alone.culprit.site
+
+
+def test_an_unmarked_test_with_a_known_leak_is_red_after_its_screen(shop: Any) -> None:
+    causes = KnownCauses()
+    first = judge_unmarked(causes, "test_a.py::test_a", shop.opens, min_time=0.1)
+    second = judge_unmarked(causes, "test_b.py::test_b", shop.opens, min_time=30)
+    assert first.culprit
+    assert second.culprit
+    leak = by_outcome(second)["leak"]
+    assert leak.reason.startswith("+1.0/iter in each of 4 iterations; its cause is that of test_a.py::test_a")
+    assert (leak.slope, second.culprit.iterations) == (by_outcome(first)["leak"].slope, CONFIRMED)
+    assert second.culprit.owner
+    assert second.culprit.owner.name == "leaky_shop.descriptors"
+    # What has not risen was judged by the screen.
+    assert by_outcome(second)["ok"].iterations == 4
+
+
+def test_an_unmarked_test_that_leaves_a_known_line_unclosed_is_red_after_its_screen(shop: Any) -> None:
+    causes = KnownCauses()
+    results = [judge_unmarked(causes, f"test_{n}.py::test", shop.opens_in_cycle, min_time=0.1) for n in range(2)]
+    first, second = (one.culprit for one in results)
+    assert first
+    assert second
+    verdicts = [by_outcome(one)["unclosed"] for one in results]
+    assert [one.slope for one in verdicts] == [1.0, 1.0]
+    assert [one.iterations for one in verdicts] == [17, 4]
+    assert verdicts[1].reason.endswith("; its cause is that of test_0.py::test, and was only confirmed here")
+    assert second.iterations == 3 < first.iterations
+    assert (second.site, second.cycle) == (first.site, first.cycle)
+    assert second.cycle
+    assert results[1].held["fd"] == results[0].held["fd"]
+
+
+@pytest.mark.parametrize("beside", [("opens_other_in_cycle",), ("keeps_number", "opens")])
+def test_an_unmarked_test_without_the_known_cause_is_judged_in_full(shop: Any, beside: tuple[str, ...]) -> None:
+    """Once another line leaves as many unclosed, once another resource leaks."""
+    causes, works = KnownCauses(), [getattr(shop, one) for one in beside]
+    judge_unmarked(causes, "test_a.py::test_a", shop.opens_in_cycle, min_time=0.1)
+    result = judge_unmarked(causes, "test_b.py::test_b", *works, min_time=0.1)
+    alone = judge_unmarked(KnownCauses(), "test_b.py::test_b", *works, min_time=0.1)
+    (verdict,) = (one for one in result.verdicts if one.outcome != "ok")
+    assert verdict.iterations >= 17
+    assert "test_a" not in verdict.reason
+    assert result.culprit
+    assert alone.culprit
+    assert (result.culprit.site, result.culprit.cycle) == (alone.culprit.site, alone.culprit.cycle)
+
+
+def test_threads_of_a_known_line_that_nothing_holds_are_no_pool(shop: Any) -> None:
+    """Else they may be one, until there are 300 or the time is over."""
+    causes, (waits, over) = KnownCauses(), os.pipe()
+
+    def work() -> None:
+        shop.starts_waiting(waits)
+
+    try:
+        first, second = (judge(causes, f"test_{n}.py::test", "thread", work, min_time=2.0) for n in range(2))
+    finally:
+        os.close(over)
+    assert [one.verdicts[0].outcome for one in (first, second)] == ["leak", "leak"]
+    assert second.verdicts[0].iterations == 17 < first.verdicts[0].iterations
+    assert first.culprit
+    assert second.culprit
+    assert second.culprit.where == first.culprit.where
+    assert "test_0" not in second.verdicts[0].reason
 
 
 def test_an_owner_that_is_another_object_now_is_searched_for(shop: Any) -> None:
