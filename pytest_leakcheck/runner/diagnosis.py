@@ -310,7 +310,9 @@ class CauseSearch:
             grown, gained = now[0] - then[0], now[1] - then[1]
             if counted < rounds.OF_EXACT or not cause.explains(grown, gained, counted, self._verdict):
                 return False
-            if lines.interrupted or lines.line(grown) != cause.site.line:
+            line, expected = cause.site.line, cause.each * gained
+            # Other lines may hold as many blocks for a moment.
+            if lines.interrupted or not (lines.line(grown) == line or lines.explains(line, expected)):
                 return False
         if of_handles:
             new = handles.new_handles(before, handles.take_identities(), self.resource)

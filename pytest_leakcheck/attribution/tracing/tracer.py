@@ -480,6 +480,11 @@ class LineTracer(_Tracer):
         for at in range(len(self._kept)):
             self._kept[at] = 0
 
+    def explains(self, line: int, total: float) -> bool:
+        """Return whether a growth was charged to this line, whatever other lines hold."""
+        at = line - self._first
+        return at in range(len(self._kept)) and LEAST_OF_GROWTH * total <= self._kept[at] <= MOST_OF_GROWTH * total
+
     def line(self, total: int | None = None) -> int:
         """Return the line that explains a growth, by default all growth that was charged; 0 if no single line does."""
         total = sum(self._kept) if total is None else total

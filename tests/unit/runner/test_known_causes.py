@@ -38,6 +38,10 @@ class Whole:
 class Registry:
     wholes = []
 
+def adds_path_among_others():
+    first = "%d" % next(turns)
+    sys.path.append("/nowhere/%d" % next(turns))
+    last = "%d" % next(turns)
 def opens(): descriptors.append(os.open(os.devnull, os.O_RDONLY))
 def opens_elsewhere(): descriptors.append(os.open(__file__, os.O_RDONLY))
 def opens_another(): others.append(os.open(os.devnull, os.O_RDONLY))
@@ -147,18 +151,27 @@ def test_a_second_test_with_one_cause_is_confirmed(
     assert second.culprit.owner.steps[-1].via == "entries"
 
 
-@pytest.mark.parametrize(("call", "confirmed"), [("adds_path", True), ("adds_other_path", False)])
+@pytest.mark.parametrize(
+    ("known", "line", "call", "confirmed"),
+    [
+        ("adds_path", 0, "adds_path", True),
+        ("adds_path", 0, "adds_other_path", False),
+        # The lines before and after it hold as many blocks until the function returns.
+        ("adds_path_among_others", 2, "adds_path_among_others", True),
+        ("adds_path_among_others", 0, "adds_path_among_others", False),
+    ],
+)
 def test_what_everybody_holds_is_confirmed_by_the_line_that_adds_it(
-    shop: Any, monkeypatch: pytest.MonkeyPatch, call: str, *, confirmed: bool
+    shop: Any, monkeypatch: pytest.MonkeyPatch, known: str, line: int, call: str, *, confirmed: bool
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
-    site = Site(shop.__file__, shop.adds_path.__code__.co_firstlineno, "adds_path")
+    site = Site(shop.__file__, getattr(shop, known).__code__.co_firstlineno + line, known)
     steps = (Step("module sys", "path", suspect=False), Step("list of 7", "[6]", suspect=True))
-    known = Culprit(
-        "block", read_path((site,)), owner=Owner("sys.path", "module sys", steps, "", 1.0), source=text_of(site)
-    )
+    owner = Owner("sys.path", "module sys", steps, "", 1.0)
     causes = KnownCauses()
-    causes.add("test_a.py::test_a", "leak", known, 1.0)
+    causes.add(
+        "test_a.py::test_a", "leak", Culprit("block", read_path((site,)), owner=owner, source=text_of(site)), 1.0
+    )
     result = judge(causes, "test_b.py::test_b", "block", getattr(shop, call), min_time=0.2)
     assert result.verdicts[0].outcome == "leak"
     assert result.verdicts[0].reason.endswith("only confirmed here") == confirmed
