@@ -105,9 +105,9 @@ def searched_at(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object], **e
     found: list[int] = []
 
     class Noting(diagnosis.CauseSearch):
-        def __init__(self, run: MeasurementRun, sampler: Sampler, *rest: Any) -> None:
+        def __init__(self, run: MeasurementRun, sampler: Sampler, *rest: Any, **known: Any) -> None:
             found.append(sampler.samples.n)
-            super().__init__(run, sampler, *rest)
+            super().__init__(run, sampler, *rest, **known)
 
     monkeypatch.setattr(diagnosis, "CauseSearch", Noting)
     return repeat(work, Budget("fd"), min_time=3, **effort), found
