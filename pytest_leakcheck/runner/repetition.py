@@ -405,15 +405,17 @@ class Measuring:
         return self._begin_search(known, self._run.time.deadline, among_known=True)
 
     def _may_be_known(self) -> Verdict | None:
-        """Return the verdict on what the screen has seen grow, if its cause is a known one."""
+        """Return the verdict on what the screen has seen grow if its cause is a known one, and note the others."""
         run, judged = self._run, self._judged(AT_REST)
         series = {one.resource: one for one, _budget in find_risen(judged)}
-        self._note_verdicts(screen([(one, budget) for one, budget in judged if one.resource not in series]))
         known = [one for one in run.plan.budgets if one.resource in series and run.causes.knows(one.resource)]
         if not known or not self.diagnoses:
             return None
         first = self._judge.in_order(known)[0]
-        return judge_known(series[first.resource], first)
+        verdict = judge_known(series[first.resource], first)
+        if verdict is not None:
+            self._note_verdicts(screen([(one, budget) for one, budget in judged if one.resource not in series]))
+        return verdict
 
     def _judge_screen(self, caches: KnownCaches) -> bool:
         """Note the verdicts, or return whether a second look may give them; in a separate frame, as `_is_enough`."""

@@ -24,12 +24,12 @@ MOST_LINES = {
     "attribution": 6010,
     "baseline": 690,
     "config": 1440,
-    "judge": 1945,
+    "judge": 1950,
     "model": 1785,
     "plugin": 5540,
     "probes": 3555,
     "report": 1905,
-    "runner": 5155,
+    "runner": 5165,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

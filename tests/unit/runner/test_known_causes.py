@@ -277,6 +277,8 @@ def test_an_unmarked_test_without_the_known_cause_is_judged_in_full(shop: Any, b
     (verdict,) = (one for one in result.verdicts if one.outcome != "ok")
     assert verdict.iterations >= 17
     assert "test_a" not in verdict.reason
+    # What has not risen is judged in full too: 13 iterations for the threads.
+    assert [one.verdicts[0].iterations for one in (result, alone)] == [13, 13]
     assert result.culprit
     assert alone.culprit
     assert (result.culprit.site, result.culprit.cycle) == (alone.culprit.site, alone.culprit.cycle)
