@@ -16,7 +16,7 @@ from pytest_leakcheck.config.budget import Budget, default_budget
 from pytest_leakcheck.config.plan import ADAPTIVE, Effort
 from pytest_leakcheck.judge.exhaustion import ran_out
 from pytest_leakcheck.judge.growth import growth, looks
-from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge, judge_once
+from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge, judge_known, judge_once
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.recording import Series
 from walks import budget, walk
@@ -296,6 +296,26 @@ def test_what_only_the_collector_closes_is_unclosed() -> None:
     assert verdict.advice == "close them when done: the collector runs late, or never if it is disabled"
     assert verdict.explicit
     assert walk(budget("fd", 0), lambda _: 11, released=lambda _: 0).outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("readings", "released", "outcome"),
+    [
+        ((11, 12, 13, 14, 15), (0, 0, 0, 0), "leak"),
+        ((11, 12, 13, 13, 15), (0, 0, 0, 0), ""),
+        ((11, 11, 11, 11, 11), (2, 2, 2, 2), "unclosed"),
+        ((11, 11, 11, 11, 11), (2, 0, 2, 2), ""),
+        ((11, 11, 11, 11, 11), (), ""),
+    ],
+)
+def test_a_few_iterations_are_judged_as_if_their_cause_were_known(
+    readings: tuple[int, ...], released: tuple[int, ...], outcome: str
+) -> None:
+    series = Series("fd", readings, released)
+    verdict = judge_known(series, by_default("fd"))
+    assert (verdict.outcome if verdict else "") == outcome
+    allowed = judge_known(series, Budget("fd", explicit=False, unclosed="allow"))
+    assert (allowed.outcome if allowed else "") == outcome.replace("unclosed", "")
 
 
 def test_unclosed_may_be_allowed_or_only_warned_of() -> None:
