@@ -226,7 +226,7 @@ class CauseSearch:
         if self._verdict.resource == RESIDENT and self._sampler.samples.grown_children():
             self._why = dict.fromkeys(("site", "owner"), _REASON_IN_CHILD)
             return
-        if (yield from self._recall()):
+        if self._verdict.outcome == "leak" and (yield from self._recall()):
             return
         # Load what the search itself retains before anything is counted.
         began = clock.monotonic()
@@ -266,7 +266,7 @@ class CauseSearch:
         """Return whether a known cause accounts for all of the growth, in a few iterations."""
         if self._verdict.outcome == "unclosed":
             return (yield from self._recall_unclosed())
-        known = self._causes.of(self.resource) if self._verdict.outcome == "leak" else []
+        known = self._causes.of(self.resource)
         if not known:
             return False
         schedule, containers = self._schedule.renew(self._deadline), [find_container(cause.owner) for cause in known]
@@ -281,8 +281,7 @@ class CauseSearch:
         return False
 
     def _recall_unclosed(self) -> Generator[None, None, bool]:
-        things = self._things() if self.among_known else None
-        if things is None:
+        if (things := self._things()) is None:
             return False
         made = yield from self._follow(things, 1)
         if made.process or not (test := self._causes.test_with(self.resource, "unclosed", made.line)):
@@ -430,13 +429,10 @@ class CauseSearch:
             # Release the list before the freeze, so that the search retains none of these objects.
             del came, growing
             gc.freeze()
-        # A thread that has not ended is no owner of itself.
-        is_thread = self._resource.handles == "threads"
-        if not holders.owners or (is_thread and holders.owners[0].root.startswith("thread ")):
-            # Where they are held by nothing, the line that creates them tells whether they are a pool.
-            has_leaked = self._causes.test_with(self.resource, "leak", made.line)
-            self.is_unbounded = self.is_unbounded or bool(has_leaked)
-            self._why["owner"] = "the interpreter holds each thread until it ends" if is_thread else holders.reason
+        if self._lack_owner(holders):
+            self._why["owner"] = (
+                "the interpreter holds each thread until it ends" if self._is_thread else holders.reason
+            )
             return
         others = holders.owners[1:] if holders.joint else ()
         self._found = replace(self._found, owner=holders.owners[0], others=others)
@@ -463,8 +459,19 @@ class CauseSearch:
             if container_kind(container) is not None:
                 yield from self._find_keeper(partial(length, container), creates=type(container) is Context)
 
+    @property
+    def _is_thread(self) -> bool:
+        return self._resource.handles == "threads"
+
+    def _lack_owner(self, holders: Holders) -> bool:
+        # A thread that has not ended is no owner of itself.
+        return not holders.owners or (self._is_thread and holders.owners[0].root.startswith("thread "))
+
     def _is_lost(self, made: rounds.Made, holders: Holders, growing: Sequence[Growing]) -> bool:
-        """Return whether nothing holds a descriptor that is a mere number."""
+        """Return whether nothing holds a descriptor that is a mere number, or a thread whose line is known to leak."""
+        if self._is_thread:
+            has_leaked = self._causes.test_with(self.resource, "leak", made.line)
+            return self._lack_owner(holders) and bool(has_leaked)
         if holders.owners or not made.path or made.path[-1].call not in _MAKES_NUMBERS:
             return False
         return all(is_ours(one.holder) or one.gained < LEAST * self._schedule.used for one in growing)

@@ -59,7 +59,7 @@ class KnownCauses:
     def __init__(self, baseline: KnownLeaks | None = None) -> None:
         # By resource, name and root of the owner, and line.
         self._found: dict[tuple[str, str, str, str, int], KnownCause] = {}
-        # The test with the first leak of handles that no owner holds, or of unclosed ones, by resource, outcome and line.
+        # The test with the first leak of threads that no owner holds, or of unclosed handles, by resource, outcome and line.
         self._lines: dict[tuple[str, str, str, int], str] = {}
         self._baseline = baseline
 
@@ -72,7 +72,7 @@ class KnownCauses:
         if culprit is None or culprit.others:
             return
         where = culprit.where if owner is None and not culprit.companion else None
-        if where is not None and not where.process and (outcome == "unclosed" or culprit.traits.made_of == "handles"):
+        if where is not None and not where.process and (outcome == "unclosed" or culprit.traits.handles == "threads"):
             self._lines.setdefault((culprit.resource, outcome, where.site.file, where.site.line), test)
         if owner is None or outcome != "leak" or each <= 0:
             return
