@@ -27,9 +27,9 @@ MOST_LINES = {
     "judge": 1950,
     "model": 1785,
     "plugin": 5540,
-    "probes": 3555,
+    "probes": 3565,
     "report": 1905,
-    "runner": 5165,
+    "runner": 5185,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.
