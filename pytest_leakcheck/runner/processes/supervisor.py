@@ -42,6 +42,8 @@ _PR_SET_PDEATHSIG: Final = 1
 PROGRAM: Final = "leakcheck_program.py"
 # If a line of a fatal error's traceback contains one of these texts, it does not show code of the user.
 _HARNESS_FRAMES: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
+# From Python 3.14 on the stack of C follows, of up to 32 frames, nearly all of which are the interpreter's.
+_C_FRAMES: Final = ("  Binary file ", "  <truncated rest of calls>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +257,9 @@ def file_of(folder: Path, what: Literal["board", "messages", "stack"], rank: int
 
 def excerpt(text: str) -> str:
     """Return the last lines of a text, without lines of a fatal error's traceback that show no code of the user."""
+    lines = [line for line in text.splitlines() if not line.startswith(_C_FRAMES)]
     return "\n".join(
-        [line for line in text.splitlines() if not any(word in line for word in _HARNESS_FRAMES)][-_MAX_EXCERPT_LINES:]
+        [line for line in lines if not any(word in line for word in _HARNESS_FRAMES)][-_MAX_EXCERPT_LINES:]
     )
 
 

@@ -106,6 +106,12 @@ def test_an_excerpt_is_the_end_without_the_machinery() -> None:
     text = "\n".join([*map(str, range(100)), 'File "/x/_pytest/main.py", line 1', 'File "/x/test_it.py", line 2'])
     assert excerpt(text).splitlines() == [*map(str, range(71, 100)), 'File "/x/test_it.py", line 2']
     assert excerpt("") == ""
+    crash = ["Fatal Python error: Segmentation fault", 'File "/x/test_it.py", line 2', "C stack trace:"]
+    stack = [
+        *['  Binary file "/usr/bin/python", at _PyObject_MakeTpCall+0x8d [0x5739fd]'] * 32,
+        "  <truncated rest of calls>",
+    ]
+    assert excerpt("\n".join([*crash, *stack])).splitlines() == crash
 
 
 # Processes and what they have started are ended, within a grace, and their numbers stay theirs until then.
