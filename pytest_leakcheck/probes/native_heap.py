@@ -216,13 +216,25 @@ def _counts_malloc(read: Callable[[], int]) -> bool:
 
 
 def _foreign_malloc_error() -> Unavailable:
-    address = ctypes.cast(ctypes.PyDLL(None).malloc, ctypes.c_void_p).value or 0
-    paths = (one.path for one in read_mappings() if one.start <= address < one.end)
-    library = os.path.basename(next(paths, "")) or "an unknown library"
+    # In a Python without libpython, such as Debian's, the address of `malloc` is one of the program, which calls through
+    # it: so the libraries that are loaded before glibc are asked first.
+    preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    paths = (_path_of_malloc(name) for name in (*preloaded, None))
+    library = next((os.path.basename(path) for path in paths if path), "an unknown library")
     return Unavailable(
         f"malloc is not glibc's: it is from {library}, whose bytes glibc does not count; start Python without it "
         "(LD_PRELOAD?), or use rss_budget"
     )
+
+
+def _path_of_malloc(name: str | None) -> str:
+    """Return the file with the `malloc` of a library, or of this process; empty if that library has none of its own."""
+    try:
+        address = ctypes.cast(ctypes.PyDLL(name).malloc, ctypes.c_void_p).value or 0
+    except (AttributeError, OSError):
+        return ""
+    path = next((one.path for one in read_mappings() if one.start <= address < one.end), "")
+    return path if name is None or os.path.basename(path) == os.path.basename(os.path.realpath(name)) else ""
 
 
 # numpy keeps up to 7 freed blocks of each size below 1024 bytes (numpy/_core/src/multiarray/alloc.c).
