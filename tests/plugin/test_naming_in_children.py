@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -334,6 +335,6 @@ def test_the_worker_that_reaches_its_limit_first_is_named_with_what_it_gained(pr
     assert (found["verdict"], found["slope"]) == ("leak", 3.0), outcome.text
     fullest = outcome.recordings[0]["fullest"]
     assert (fullest["gained"], fullest["of"]) == (2 * found["iterations"], 3 * found["iterations"])
-    there = 3 + found["iterations"] + (500 - fullest["held"]) // 2
+    there = 3 + found["iterations"] + math.ceil((500 - fullest["held"]) / 2)
     said = f"which has gained {fullest['gained']} of {fullest['of']}, reaches its limit of 500 descriptors"
     assert f"{said} (ulimit -n) after ≈ {there} iterations" in outcome.one_line

@@ -85,7 +85,9 @@ def test_its_owner_is_named_as_that_of_a_gauge(connected: Project) -> None:
     connected.write("test_a.py", KEPT.format(close="pass"))
     leaky = connected.run()
     owners = {one["resource"]: one["owner"]["name"] for one in leaky.findings if one["owner"]}
-    assert owners == {"connection": "conftest.CONNECTIONS", "gauge:open": "conftest.CONNECTIONS"}
+    # Two modules have the list. Which comes first, the garbage collector decides, and from Python 3.14 on differently.
+    assert owners.keys() == {"connection", "gauge:open"}
+    assert set(owners.values()) in ({"conftest.CONNECTIONS"}, {"test_a.CONNECTIONS"})
     connected.write("test_a.py", KEPT.format(close="CONNECTIONS.clear()"))
     assert connected.run().last_line == "2 passed"
 

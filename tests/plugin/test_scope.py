@@ -132,7 +132,7 @@ def test_memory_of_a_slow_test_is_not_judged_and_said_so(project: Project) -> No
     # A mark asks for the verdict, so the report says that it is missing.
     project.write(
         "test_it.py",
-        "import time, pytest\nKEPT = []\n@pytest.mark.leakcheck\ndef test_slow():\n    time.sleep(0.05)\n    KEPT.append([])\n",
+        "import time, pytest\nKEPT = []\n@pytest.mark.leakcheck\ndef test_slow():\n    time.sleep(0.2)\n    KEPT.append([])\n",
     )
     assert "1 inconclusive" in project.run("--leakcheck-max-time=2").text
 

@@ -151,11 +151,19 @@ def test_an_inherited_descriptor_counts_once() -> None:
 
 
 def test_an_old_kernel_is_read_by_listing() -> None:
-    tree = LinuxTree()
-    with reading(tree), child_with_grandchild():
-        expected = tree.read(), tree.own()
-        tree._sized = False
-        assert (tree.read(), tree.own()) == expected
+    """It reads the same rises; a thread that waits in ``accept`` has taken a number that only the size counts."""
+    sized, listed = LinuxTree(), LinuxTree()
+    with reading(sized), reading(listed):
+        listed._sized = False
+        before = [(tree.read(), tree.own()) for tree in (sized, listed)]
+        with child_with_grandchild():
+            kept = os.open(os.devnull, os.O_RDONLY)
+            after = [(tree.read(), tree.own()) for tree in (sized, listed)]
+            os.close(kept)
+    (rises, own), listed_rises = [tuple(map(rise, old, new)) for old, new in zip(before, after, strict=True)]
+    assert (rises, own) == listed_rises
+    assert own == (1, 0)
+    assert rises[0] > 1
 
 
 def test_numbers_that_do_not_move_are_replaced_by_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,8 +175,10 @@ def test_numbers_that_do_not_move_are_replaced_by_a_listing(monkeypatch: pytest.
         found = true(descriptor)
         return SimpleNamespace(st_size=7, st_nlink=9, st_dev=found.st_dev, st_ino=found.st_ino)
 
-    with reading(LinuxTree()) as honest:
-        expected = honest.own()
+    listing = LinuxTree()
+    with reading(listing):
+        listing._sized = listing._linked = False
+        expected = listing.own()
     monkeypatch.setattr(os, "fstat", fstat)
     with reading(LinuxTree()) as tree:
         assert tree.own() == expected

@@ -115,7 +115,8 @@ def test_an_iteration_that_leaves_garbage_has_the_blocks_of_one_that_does_not(ch
     sampler = Sampler(["object", "block"], {}, 20)
     try:
         sampler.start()
-        for leaves_garbage in [False] * 4 + [True, False, True, True]:
+        # After the first collection that finds something, which lets Python 3.14 keep a block or two.
+        for leaves_garbage in [False] * 3 + [True] * 2 + [False, True, True]:
             if leaves_garbage:
                 cycle: list[object] = []
                 cycle.append(cycle)

@@ -180,7 +180,7 @@ def test_a_coarse_path_is_shorter_and_true() -> None:
     counter = Counter()
 
     def leaking() -> None:
-        deep(counter, 20)
+        deep(counter, 24)
 
     def work() -> None:
         len("")
@@ -193,7 +193,7 @@ def test_a_coarse_path_is_shorter_and_true() -> None:
     assert tracer.throttle.coarse
     culprit = tree.traced()
     names = [function for _line, function, _call in within(culprit.path, HERE)]
-    whole = ["test_a_coarse_path_is_shorter_and_true", "work", "leaking", *["deep"] * 21]
+    whole = ["test_a_coarse_path_is_shorter_and_true", "work", "leaking", *["deep"] * 25]
     assert names == whole[: len(names)]
 
 

@@ -193,8 +193,8 @@ def fib(n: int) -> int:
 def test_too_many_events_are_left_out_from_the_deepest_on() -> None:
     recorder = Recorder()
     results = []
-    tracer = trace(recorder, lambda: results.append(fib(22)), rounds=3, plain_seconds=0.0)
-    assert results == [17711] * 3
+    tracer = trace(recorder, lambda: results.append(fib(26)), rounds=3, plain_seconds=0.0)
+    assert results == [121393] * 3
     assert tracer.throttle.coarse
     assert tracer.interrupted == ""
     # At the limit, a function of Python looks as one of C.
