@@ -52,6 +52,10 @@ ADAPTIVE: Final = 562
 # The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then, if the user sets no
 # number. The size of a cache with 2,000 entries is constant for half of these iterations.
 LONGEST: Final = 5000
+# Under an explicit budget, whose missing verdict fails in CI, `Effort.max_time` is extended to the time of so many
+# iterations, at most to so many seconds: memory needs up to 230 of them, and a series may start again.
+SLOW_ITERATIONS: Final = 300
+MOST_SECONDS: Final = 180.0
 # The share of a test's timeout that its repetition may use; the rest is for the first run.
 TIMEOUT_SHARE: Final = 0.7
 NO_LIMITS: Final = Ceiling()
@@ -84,6 +88,7 @@ class Effort:
         min_time: With 0 `iterations`, seconds before growth counts as a leak and before an undecided test ends: a pool or
             a cache with hand-written eviction may become full, or a rare leak occur again. A test that retains much does
             not wait.
+        longest: Seconds up to which slow iterations extend `max_time`, with searches beside them; 0 if they do not.
         time_without_timeout: What `max_time` was before a shorter timeout of pytest-timeout reduced it; 0 if none did.
         in_script: Whether a script has set these values, so that no option of pytest changes them.
     """
@@ -94,6 +99,7 @@ class Effort:
     run_length: int = RUN
     isolate: bool = False
     min_time: float = MIN_TIME
+    longest: float = 0.0
     time_without_timeout: float = 0.0
     in_script: bool = False
 
@@ -117,7 +123,10 @@ class Effort:
     def within_timeout(self, seconds: float) -> Effort:
         """Return this effort, with a `max_time` that leaves the first run enough of a timeout of this many seconds."""
         limit = TIMEOUT_SHARE * seconds
-        return self if limit >= self.max_time else replace(self, max_time=limit, time_without_timeout=self.max_time)
+        if limit < self.max_time:
+            return replace(self, max_time=limit, longest=0.0, time_without_timeout=self.max_time)
+        # A search beside the iterations may take as long as they do.
+        return replace(self, longest=min(self.longest, limit / 2))
 
     def advise_time(self, seconds: float) -> str:
         """Return the setting that gives a test at least this many seconds, as text."""
@@ -160,6 +169,8 @@ def plan_test(
     """
     by_resource = {budget.resource: budget for budget in (*growth, *budgets)}
     effort = replace(effort, isolate=effort.isolate or bool(ceiling.sizes))
+    if not any(budget.explicit and not budget.traits.scarce for budget in by_resource.values()):
+        effort = replace(effort, longest=0.0)
     for name in ceiling.sizes:
         if name not in by_resource or not by_resource[name].judges_all_growth:
             by_resource[name] = Budget(name)
@@ -259,7 +270,13 @@ def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
 def effort_of(settings: Settings) -> Effort:
     """Return the effort of a test without a ``leakcheck`` mark."""
     return Effort(
-        settings.iterations, settings.warmup, settings.max_time, settings.run, settings.isolate, settings.min_time
+        settings.iterations,
+        settings.warmup,
+        settings.max_time,
+        settings.run,
+        settings.isolate,
+        settings.min_time,
+        longest=MOST_SECONDS if settings.sources.get("max_time") == "default" else 0.0,
     )
 
 
@@ -279,6 +296,8 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
         # An invalid mark is an error even if the command line overrides its values.
         Effort(**{"iterations": 1, **given})
         effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
+        if "max_time" in given:
+            effort["longest"] = 0.0
         return replace(effort_of(settings), **effort), tuple(resources)
 
 

@@ -187,8 +187,8 @@ class Settings:
     max_time: float = _option(
         "max-time S",
         MAX_TIME,
-        "Seconds for all iterations of one test; with scaling_budget, for each of set-up, body and tear-down at "
-        "each size.",
+        "Seconds for all iterations of one test; the default is extended to 180 for slow ones under a budget of memory. "
+        "With scaling_budget, for each of set-up, body and tear-down at each size.",
     )
     min_time: float = _option(
         "min-time S",
@@ -345,8 +345,9 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for option in OPTIONS:
-        given = option.key in configuration
-        value, source = (configuration[option.key], origin) if given else (option.default, "default")
+        value = configuration.get(option.key, option.default)
+        # pytest gives the default of a key that the file does not have.
+        source = "default" if value == option.default else origin
         written = f"{option.key} = {value!r}"
         if command_line.get(option.key) is not None:
             value, source = command_line[option.key], _COMMAND_LINE

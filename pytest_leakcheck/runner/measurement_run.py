@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 
 from pytest_leakcheck.config.budget import Ceiling
-from pytest_leakcheck.config.plan import Plan
+from pytest_leakcheck.config.plan import SLOW_ITERATIONS, Effort, Plan
 from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line, over_ceiling, ran_out
 from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import Exhausts, find_resource
@@ -31,14 +31,12 @@ class TimeLimit:
     """The time limit of a repetition, in seconds for all iterations together, and the time elapsed.
 
     Attributes:
-        deadline: The time after which no further iteration may begin, by ``clock.monotonic``.
         out_of_time: Whether the next iteration would end after the deadline if it took as long as the last one.
         shortest: Duration of the shortest iteration in seconds; infinity if none has run.
     """
 
-    def __init__(self, max_time: float) -> None:
-        self._began = clock.monotonic()
-        self.deadline = self._began + max_time
+    def __init__(self, effort: Effort) -> None:
+        self._began, self._effort = clock.monotonic(), effort
         self.out_of_time = False
         # In arrays, because a float, or an int above 256, would be a block that the harness allocates: the end of the
         # last iteration and the duration of the shortest one, and the number of iterations.
@@ -54,6 +52,13 @@ class TimeLimit:
         self._times[1] = min(self._times[1], seconds)
         self.out_of_time = now + seconds > self.deadline
         self._times[0] = now
+
+    @property
+    def deadline(self) -> float:
+        """The time after which no further iteration may begin, by ``clock.monotonic``."""
+        effort, each = self._effort, (self._times[0] - self._began - self._aside) / max(1, self._iterations[0])
+        stretched = min(effort.longest, SLOW_ITERATIONS * each) + self._aside if effort.longest else 0.0
+        return self._began + max(effort.max_time, stretched)
 
     def resume(self) -> None:
         """Continue after work that was no iteration."""
@@ -106,7 +111,7 @@ class MeasurementRun:
         self.causes = causes if causes is not None else KnownCauses()
         self.gauges = gauges
         self.phases = Phases()
-        self.time = TimeLimit(plan.effort.max_time)
+        self.time = TimeLimit(plan.effort)
         self.innocent = innocent
         self.progress = ProgressReports(plan.effort.most)
         self.ceiling = ImposedCeiling(plan.ceiling)

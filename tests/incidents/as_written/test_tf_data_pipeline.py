@@ -131,6 +131,19 @@ def test_the_buggy_loop_is_named(project: Project) -> None:
     assert "per_iteration" not in found["advice"]
 
 
+def test_at_the_default_effort_slow_iterations_are_judged(project: Project) -> None:
+    for name in ("buggy", "published", "persistent"):
+        project.write(f"{name}.py", DATASET + LOOPS[name])
+    names = ("buggy", "published", "persistent")
+    slow = TEST.format(names=names, budget=ALLOWED).replace(
+        "            break", "            time.sleep(0.3)\n            break"
+    )
+    ran = project.run_test(slow.replace("import importlib", "import importlib, time"), limit=900, CI="1")
+    assert [one["verdict"] for one in ran.findings] == ["leak", "ok", "ok"], ran.text
+    assert ran.findings[0]["owner"]["name"].endswith("_py_funcs_used_in_graph")
+    assert "or call tf.compat.v1.reset_default_graph() after each" in ran.one_line
+
+
 def test_a_published_loop_is_told_what_helps_and_it_does(project: Project) -> None:
     """TensorFlow retains about 1 KiB per pipeline: the level that README.md teaches is not met, however long it runs."""
     ran = validate(project, ("published",), TAUGHT, 60)

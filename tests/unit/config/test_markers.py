@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import Effort, Plan, plan_unmarked, read_marks, valid_form
+from pytest_leakcheck.config.plan import MOST_SECONDS, Effort, Plan, plan_unmarked, read_marks, valid_form
 from pytest_leakcheck.config.settings import Settings, resolve
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resources import RESOURCES
@@ -94,6 +94,16 @@ def test_the_command_line_beats_the_mark_and_the_mark_beats_the_file() -> None:
     settings = given("pyproject.toml", warmup=10, max_time=9.0, run=77).changed({"iterations": 50}, "command line")
     assert planned(mark, settings=settings).effort == Effort(iterations=50, warmup=1, max_time=2.0, run_length=77)
     assert planned(MARK.fd_budget(0), settings=settings).effort == Effort(50, 10, 9.0, 77)
+
+
+def test_slow_iterations_extend_the_default_time_of_an_explicit_budget_of_memory() -> None:
+    assert planned(MARK.heap_budget("1 MiB")).effort.longest == MOST_SECONDS
+    assert planned(MARK.leakcheck(warmup=5), MARK.rss_budget("1 MiB")).effort.longest == MOST_SECONDS
+    for marks in ([MARK.leakcheck], [MARK.fd_budget(0)], [MARK.leakcheck(max_time=30), MARK.heap_budget("1 MiB")]):
+        assert planned(*marks).effort.longest == 0
+    assert plan_unmarked("t", given()).effort.longest == 0
+    for source in ("command line", "pyproject.toml"):
+        assert planned(MARK.heap_budget("1 MiB"), settings=given(source, max_time=30.0)).effort.longest == 0
 
 
 WRONG = [

@@ -33,6 +33,7 @@ def test_the_setting_that_gives_more_time_is_the_one_that_limits_it() -> None:
     assert Effort().advise_time(11.2) == "--leakcheck-max-time=12"
     assert Effort(in_script=True).advise_time(11.2) == "max_time=12"
     assert Effort().within_timeout(60) == Effort()
+    assert [Effort(longest=120).within_timeout(timeout).longest for timeout in (600, 200, 2)] == [120, 70, 0]
     limited = Effort().within_timeout(2)
     assert (limited.max_time, limited.time_without_timeout) == (1.4, 30.0)
     assert limited.advise_time(11.2) == "a timeout of 18 s, because pytest-timeout limits this test"

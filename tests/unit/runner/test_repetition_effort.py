@@ -22,11 +22,12 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import ADAPTIVE
+from pytest_leakcheck.config.plan import ADAPTIVE, Effort
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner.environment import describe_environment
+from pytest_leakcheck.runner.measurement_run import TimeLimit
 from repeats import Clock, descriptors, open_null, repeat, verdict_on
 
 pytestmark = [
@@ -61,6 +62,39 @@ def test_time_that_runs_out_ends_with_what_is_missing(monkeypatch: pytest.Monkey
     # A third would end after 12 s. An iteration took what those of the warm-up took, too.
     assert verdict.reason == "2 iterations, 13 needed"
     assert verdict.advice == "an iteration took 2 s: allow time for about 13, --leakcheck-max-time=48"
+
+
+@pytest.mark.parametrize(
+    ("longest", "grows", "outcome", "iterations"),
+    [(0, False, "inconclusive", 27), (60, False, "ok", 57), (120, True, "inconclusive", 117)],
+)
+def test_slow_iterations_get_the_time_that_memory_needs_within_bounds(
+    longest: float, grows: bool, outcome: str, iterations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, kept = Clock(monkeypatch), list[list[object]]()
+
+    def work() -> None:
+        clock.take(1)
+        if grows:
+            # A cache might take 200 iterations to fill.
+            kept.append([])
+
+    verdict = verdict_on(work, Budget("object"), iterations=300, max_time=30, longest=longest)
+    assert (verdict.outcome, verdict.iterations) == (outcome, iterations)
+
+
+def test_a_search_takes_no_time_of_slow_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    limit = TimeLimit(Effort(max_time=30, longest=120))
+    for _ in range(20):
+        clock.take(0.3)
+        limit.iteration_done()
+    assert limit.deadline == pytest.approx(90)
+    clock.take(40)
+    limit.set_aside(40)
+    limit.resume()
+    assert limit.deadline == pytest.approx(130)
+    assert not limit.out_of_time
 
 
 # Effort.
