@@ -355,12 +355,16 @@ def _check_level(case: _Case) -> Verdict | None:
         reason = f"{case.amount(case.level)} above the start, {case.amount(allowed)} allowed"
         advice = "set a level above the noise, or bound growth only"
         return case.say("inconclusive", f"{reason}; the noise of this run is {case.amount(case.noise)}", advice)
-    mark, stays = f"{case.series.resource}_budget", case.amount(case.level)
-    stays = str(case.level) if case.resource.unit == "count" else f'"{stays}"'
+    mark, stays = f"{case.series.resource}_budget", _spell(case, case.level)
     advice = f"if it is meant to stay: {mark}({stays}), or {mark}() to bound growth only"
     if case.grown.state != "flat":
         advice = "more iterations would show whether it continues: --leakcheck-iterations"
     return case.say("over_budget", f"{_describe_shape(case)}, {case.amount(allowed)} allowed", advice)
+
+
+def _spell(case: _Case, level: int) -> str:
+    """Return a level as a mark takes it."""
+    return str(level) if case.resource.unit == "count" or not level else f'"{case.amount(level)}"'
 
 
 def _describe_shape(case: _Case) -> str:
@@ -384,6 +388,9 @@ def _say_unclosed(case: _Case, slope: float, collector: str) -> Verdict:
         much = f"1 {things.removesuffix('s')}" if slope == 1 else f"{slope:.3g} {things}"
     reason = f"{much} per iteration released by {collector} only"
     advice = "close them when done: the collector runs late, or never if it is disabled"
+    if case.resource.unit == "bytes" and case.budget.level is not None:
+        mark = f'{case.series.resource}_budget({_spell(case, case.budget.level)}, unclosed="allow")'
+        advice = f"break the cycle: the collector runs late, or never if it is disabled. If a library makes it: {mark}"
     return case.say("unclosed", reason, advice, slope=slope)
 
 

@@ -318,6 +318,16 @@ def test_a_few_iterations_are_judged_as_if_their_cause_were_known(
     assert (allowed.outcome if allowed else "") == outcome.replace("unclosed", "")
 
 
+def test_memory_in_cycles_has_the_mark_that_allows_them() -> None:
+    verdict = walk(budget("vram", "1 MiB"), lambda _: 1 << 20, released=lambda _: 6144)
+    assert (verdict.outcome, verdict.slope) == ("unclosed", 6144.0)
+    assert verdict.advice.startswith("break the cycle: ")
+    assert verdict.advice.endswith('If a library makes it: vram_budget("1.0 MiB", unclosed="allow")')
+    for allowed in (budget("vram", 0), budget("vram", 0, unclosed="allow")):
+        advice = walk(allowed, lambda _: 0, released=lambda _: 6144).advice
+        assert advice.endswith('vram_budget(0, unclosed="allow")') == (allowed.unclosed == "fail")
+
+
 def test_unclosed_may_be_allowed_or_only_warned_of() -> None:
     assert walk(budget("fd", 0, unclosed="allow"), lambda _: 11, released=lambda _: 2).outcome == "ok"
     warned = walk(budget("fd", 0, unclosed="warn"), lambda _: 11, released=lambda _: 2)
