@@ -22,9 +22,10 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from pytest_leakcheck.attribution.call_paths import path_to, path_to_await, read_path
 from pytest_leakcheck.model.culprit import Site, short_file
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.memory import load_libc
 
-# A run may take this many seconds, and this multiple of the first run.
+# A run may take this many seconds, and this multiple of the longest run so far: a traced one may be ten times as long.
 _SHORTEST: Final = 5.0
 _MULTIPLE: Final = 20.0
 # A run that catches the exception, such as a loop that tries again, is interrupted again after this share of its limit.
@@ -102,6 +103,7 @@ class Watchdog:
         self._timers: tuple[_PosixTimer, ...] = ()
         self._context = contextlib.ExitStack()
         self._is_set = False
+        self._longest = 0.0
 
     def __enter__(self) -> Self:
         if not sys.platform.startswith("linux") or current_thread() is not main_thread():
@@ -123,17 +125,19 @@ class Watchdog:
 
     @contextlib.contextmanager
     def limit(self, first: float) -> Iterator[None]:
-        """Interrupt what takes much longer than the `first` run took, in seconds, with `Blocked`."""
+        """Interrupt what takes much longer than the `first` run took, in seconds, and each later one, with `Blocked`."""
         if not self._timers:
             yield
             return
         interrupting, ending = self._timers
-        seconds = max(_SHORTEST, _MULTIPLE * first)
+        seconds = max(_SHORTEST, _MULTIPLE * max(first, self._longest))
+        began = clock.monotonic()
         self._is_set = True
         interrupting.set(seconds, max(1.0, _AGAIN * seconds))
         ending.set(seconds + _LAST)
         try:
             yield
+            self._longest = max(self._longest, clock.monotonic() - began)
         finally:
             self._is_set = False
             interrupting.set(0.0)
