@@ -280,7 +280,7 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
             allocations.iteration_done(seconds)
     finally:
         kept = allocations.close(steady=steady)
-    found = culprit_of(allocations.retained_objects(), slope, by_size=by_size)
+    found = culprit_of(allocations.retained_objects(rate), slope, by_size=by_size)
     found = found or culprit_of(kept, slope, by_size=by_size, most=most)
     if found is None and culprit_of(kept, slope, by_size=by_size) is not None:
         return Made(why="what Python allocates replaces what it frees")

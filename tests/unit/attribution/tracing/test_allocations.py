@@ -120,23 +120,24 @@ class Entry:
     __slots__ = ("name",)
 
 
-def test_of_objects_the_line_that_retains_some_each_time_is_named() -> None:
+@pytest.mark.parametrize("every", [1, 2])
+def test_of_objects_the_line_that_retains_some_each_time_is_named(every: int) -> None:
     entries: list[Entry] = []
     parts: list[Part] = []
     gc.freeze()
     allocations = Allocations(0.001, of_objects=True)
     allocations.open()
     try:
-        for number in (5, 3, 4, 9, 6, 8, 12):
+        for at, number in enumerate((5, 3, 4, 9, 6, 8, 12)):
             parts[:] = [Part() for _ in range(number)]
-            entries.append(Entry())
+            entries += [Entry()] if at % every == 0 else []
             allocations.iteration_done(0.001)
     finally:
         kept = allocations.close()
         gc.unfreeze()
-    found = culprit_of(allocations.retained_objects(), 1.0, by_size=False)
+    found = culprit_of(allocations.retained_objects(1 / every), 1 / every, by_size=False)
     assert found is not None
-    assert (found.kind, found.blocks) == (id(Entry), 1.0)
+    assert (found.kind, found.blocks) == (id(Entry), {1: 1.0, 2: 0.6}[every])
     # By blocks, it would be the line of these.
     assert kept[0].path[-1].line == found.path[-1].line - 1
 
