@@ -283,6 +283,29 @@ def test_memory_that_one_call_takes_and_another_gives_back_is_followed_into_c(pr
     assert found["culprit"]["iterations"] <= 34
 
 
+FORKS = """
+    import os
+    import time
+    import pytest
+
+    @pytest.mark.leakcheck(resources=["object"])
+    def test_forks():
+        # So long that it is searched for at first sight.
+        time.sleep(0.01)
+        if LEAKY:
+            os.register_at_fork(after_in_child=lambda: None)  # of test_forks LEAK
+"""
+
+
+def test_what_is_registered_for_forks_is_red_at_once(project: Project) -> None:
+    path = project.write("test_it.py", "LEAKY = True" + FORKS.replace("\n    ", "\n"))
+    found = project.run().finding("test_forks", "object")
+    assert (found["verdict"], found["iterations"], found["owner"]["name"]) == ("leak", 17, "os.register_at_fork")
+    assert found["site"]["line"] == line_of("test_forks LEAK", path.read_text())
+    project.write("test_it.py", "LEAKY = False" + FORKS.replace("\n    ", "\n"))
+    assert project.run().last_line == "1 passed"
+
+
 LOOP = """
     import os
 

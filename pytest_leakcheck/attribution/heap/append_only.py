@@ -18,7 +18,13 @@ from typing import Any, Final, Literal, TypeAlias
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard
-from pytest_leakcheck.attribution.heap.reference_paths import is_class, is_ours, module_name
+from pytest_leakcheck.attribution.heap.reference_paths import (
+    FORK_FUNCTIONS,
+    is_class,
+    is_ours,
+    kept_by_interpreter,
+    module_name,
+)
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.runtime_counters import with_subclasses
 
@@ -48,6 +54,9 @@ def are_append_only(containers: Sequence[object], path: Sequence[Site]) -> bool:
     cannot be seen: something other than a module, a class or an object refers to a container. Call it while nothing is
     frozen.
     """
+    # Python has no function that takes from these, or tells their number.
+    if containers and all(kept_by_interpreter(one) == FORK_FUNCTIONS for one in containers):
+        return True
     functions = [one for one in gc.get_objects() if type(one) is FunctionType and not is_ours(one)]
     codes = list(chain.from_iterable(map(_iter_code, (one.__code__ for one in functions))))
     on_path = {(site.file, site.line) for site in path if not is_standard(site.file)}

@@ -271,6 +271,8 @@ _OF_FORKS: Final = frozenset(
     if name in vars(module)
 )
 _MAX_OF_FORKS: Final = 8
+# The owner of these.
+FORK_FUNCTIONS: Final = "os.register_at_fork"
 
 
 class _ExitCallbacks:
@@ -296,7 +298,7 @@ def count_exit_callbacks() -> int:
 def kept_by_interpreter(one: object) -> str:
     """Name what only the interpreter holds: a context, the handler of a signal, the functions for forks; else empty."""
     if type(one) is list:
-        return "" if _OF_FORKS.isdisjoint(map(id, one[:_MAX_OF_FORKS])) else "os.register_at_fork"
+        return "" if _OF_FORKS.isdisjoint(map(id, one[:_MAX_OF_FORKS])) else FORK_FUNCTIONS
     if type(one) is contextvars.Context:
         # A copy shares the table of variables.
         tables = set(map(id, gc.get_referents(contextvars.copy_context())))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.attribution.heap.append_only import are_append_only
+from pytest_leakcheck.attribution.heap.reference_paths import FORK_FUNCTIONS, kept_by_interpreter
 from pytest_leakcheck.model.culprit import Site
 
 SOURCE = """\
@@ -152,6 +153,13 @@ def test_another_object_with_such_an_attribute_is_left_out(module: ModuleType) -
 )
 def test_what_may_be_bounded_is_not(module: ModuleType, path: str, name: str) -> None:
     assert not judged(module, path, module, name)
+
+
+def test_nothing_takes_from_the_functions_for_forks(module: ModuleType) -> None:
+    lists = [one for one in gc.get_objects() if type(one) is list and kept_by_interpreter(one) == FORK_FUNCTIONS]
+    assert lists
+    assert are_append_only(lists, (site(module.bounds),))
+    assert not are_append_only([*lists, module.listed], (site(module.lists),))
 
 
 def test_a_library_knows_the_names_of_attributes_alone(
