@@ -86,6 +86,8 @@ class Allocations:
         """Prepare a trace, which `open` starts; with `of_heap`, of blocks from malloc only, not from Python's pools."""
         # The tracked objects after each iteration, if wanted.
         self._objects: list[dict[_Stack, _Sum]] | None = [] if of_objects else None
+        # The call stacks of all of these, each once: they are traced too, and have up to 65 blocks.
+        self._stacks: dict[_Stack, _Stack] = {}
         self._min_size = _MAX_POOL_BLOCK_BYTES + 1 if of_heap else 0
         self._plain = plain_seconds
         self._depth = 1
@@ -108,7 +110,7 @@ class Allocations:
                 return
             self._before = _sum_by_stack(self._min_size)
         if self._objects is not None:
-            self._objects.append(_sum_objects_by_stack())
+            self._objects.append(_sum_objects_by_stack(self._stacks))
         self._iterations += 1
 
     def _choose_depth(self, slower: float) -> int:
@@ -126,8 +128,12 @@ class Allocations:
         """Number of iterations since the warm-up."""
         return max(0, self._iterations - 1)
 
-    def close(self, *, steady: bool = False) -> tuple[Kept, ...]:
-        """Stop tracing and return what is retained per call path, the most blocks first.
+    def close(self) -> None:
+        if not self._theirs:
+            _stop()
+
+    def retained_blocks(self, *, steady: bool = False) -> tuple[Kept, ...]:
+        """Return what is retained per call path, the most blocks first.
 
         If the number of tracked objects is `steady`, new ones have replaced others, so that lines which make some, or
         what they refer to, in most iterations are left out.
@@ -140,8 +146,6 @@ class Allocations:
             made = Counter((trace[-1].filename, trace[-1].lineno) for trace in traces if trace)
             replacing = {line for line, count in made.items() if count >= _MIN_EXPLAINED_RATIO * self.counted}
             after = {stack: held for stack, held in after.items() if stack[0] not in replacing}
-        if not self._theirs:
-            _stop()
         return _diff_stacks(self._before, after, self.counted)
 
     def retained_objects(self, rate: float = 1.0) -> tuple[Kept, ...]:
@@ -200,12 +204,14 @@ def _sum_by_stack(min_size: int) -> dict[_Stack, _Sum]:
     return found
 
 
-def _sum_objects_by_stack() -> dict[_Stack, _Sum]:
+def _sum_objects_by_stack(stacks: dict[_Stack, _Stack]) -> dict[_Stack, _Sum]:
     found: dict[_Stack, _Sum] = {}
     for one in gc.get_objects():
         trace = tracemalloc.get_object_traceback(one)
         if trace is not None:
-            stack = tuple((frame.filename, frame.lineno) for frame in reversed(trace))
+            # To take each frame from the traceback creates two more objects, which are traced with as many frames.
+            frames = trace._frames[::-1]  # type: ignore[attr-defined]
+            stack = stacks.setdefault(frames, frames)
             kind = id(type(one))
             known = found.get(stack) or _Sum(kind=kind)
             kind = kind if kind == known.kind else 0

@@ -278,9 +278,10 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
             seconds = min(clock.monotonic() - began, clock.process_time() - cpu_before)
             schedule.collect()
             allocations.iteration_done(seconds)
+        found = culprit_of(allocations.retained_objects(rate), slope, by_size=by_size)
+        kept = allocations.retained_blocks(steady=steady) if found is None else ()
     finally:
-        kept = allocations.close(steady=steady)
-    found = culprit_of(allocations.retained_objects(rate), slope, by_size=by_size)
+        allocations.close()
     found = found or culprit_of(kept, slope, by_size=by_size, most=most)
     if found is None and culprit_of(kept, slope, by_size=by_size) is not None:
         return Made(why="what Python allocates replaces what it frees")

@@ -77,8 +77,9 @@ def test_lines_whose_objects_replace_others_are_left_out() -> None:
             for number in range(8):
                 keep(number)
                 allocations.iteration_done(0.001)
+            grown = allocations.retained_blocks(steady=steady)
         finally:
-            grown = allocations.close(steady=steady)
+            allocations.close()
             gc.unfreeze()
         return sum(one.size for one in grown)
 
@@ -132,12 +133,15 @@ def test_of_objects_the_line_that_retains_some_each_time_is_named(every: int) ->
             parts[:] = [Part() for _ in range(number)]
             entries += [Entry()] if at % every == 0 else []
             allocations.iteration_done(0.001)
+        kept = allocations.retained_blocks()
     finally:
-        kept = allocations.close()
+        allocations.close()
         gc.unfreeze()
     found = culprit_of(allocations.retained_objects(1 / every), 1 / every, by_size=False)
     assert found is not None
     assert (found.kind, found.blocks) == (id(Entry), {1: 1.0, 2: 0.6}[every])
+    # Each call stack exists once, however often it is counted: it is traced as well.
+    assert len({id(stack) for sums in allocations._objects or () for stack in sums}) == len(allocations._stacks)
     # By blocks, it would be the line of these.
     assert kept[0].path[-1].line == found.path[-1].line - 1
 
