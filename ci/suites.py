@@ -151,8 +151,11 @@ def _unpack(suite: Suite, python: Path, folder: Path) -> Path:
         with tarfile.open(archive) as file:
             file.extractall(folder, filter="data")
         archive.unlink()
+        (root,) = folder.iterdir()
+        if (inner := root / "src" / suite.package / "tests").exists():
+            inner.rename(root / "tests")
         for source in (suite.package, "src"):
-            shutil.rmtree(next(folder.iterdir()) / source, ignore_errors=True)
+            shutil.rmtree(root / source, ignore_errors=True)
     (root,) = folder.iterdir()
     return root
 
@@ -202,7 +205,7 @@ def _pytest(
     done = subprocess.run(
         [*command, *arguments, *installed.targets],
         cwd=installed.folder,
-        env=inherited() | variables,
+        env=inherited() | installed.suite.variables | variables,
         capture_output=True,
         text=True,
         check=False,

@@ -19,6 +19,7 @@ class Suite:
         requires: What the tests need beside the package, with releases.
         options: Arguments of pytest without which the suite does not run as its authors run it.
         left_out: Names of test modules that are not collected, as a pattern, with the reason.
+        variables: Of the environment, without which the suite does not run.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Suite:
     requires: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -145,6 +147,15 @@ SUITES: Final = (
         "5.6.3",
         left_out={"test_djangocache.py": "needs Django", "test_doctest.py": "needs Django"},
     ),
+    Suite(
+        "einops",
+        "einops",
+        "0.8.2",
+        tests=("einops.tests",),
+        requires=("numpy==2.4.6",),
+        variables={"EINOPS_TEST_BACKENDS": "numpy"},
+    ),
+    Suite("lxml", "lxml", "6.1.3", requires=("html5lib==1.1",)),
     Suite("tinydb", "tinydb", "4.9.0", requires=("pyyaml==6.0.4",)),
     Suite("pebble", "pebble", "5.2.3"),
     Suite("waitress", "waitress", "3.0.2", options=("-o", "addopts=-W always")),
