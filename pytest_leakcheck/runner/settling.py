@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import inf
-from threading import get_ident
+from threading import Condition, get_ident
+from types import FrameType
 from typing import ClassVar, Final
 
 from pytest_leakcheck.model.resources import find_resource
@@ -26,6 +28,23 @@ _FILLING_SHARE: Final = 1.25
 _OF_SESSION: Final[set[int]] = set()
 
 
+def _find_notified() -> Iterator[int]:
+    steps = list(dis.get_instructions(Condition.wait))
+    for at, step in enumerate(steps):
+        call = next((one for one in steps[at:] if one.opname == "CALL"), None)
+        if step.argval == "acquire" and call is not None and call.arg == 0:
+            yield call.offset
+
+
+# Where `Condition.wait` waits until another thread notifies it, however long that takes.
+_NOTIFIED: Final = frozenset(_find_notified())
+
+
+def _needs_another(frame: FrameType) -> bool:
+    """Return whether a thread, by its innermost frame, goes on only if another one lets it, as a worker without work does."""
+    return frame.f_code is Condition.wait.__code__ and frame.f_lasti in _NOTIFIED
+
+
 def leave_out_threads() -> None:
     """Wait for none of the threads that run now: no test has handed a handle to them."""
     _OF_SESSION.update(sys._current_frames())
@@ -41,7 +60,7 @@ class Settling:
             released later. A process with one thread and no children never waits for descriptors: nothing could release
             them.
         seconds_held: Maximum before a suspicion becomes red, if threads of the start still run: a server or a reaper may
-            release later what an iteration has handed to it.
+            release later what an iteration has handed to it. One that waits without a limit to be notified does not.
         deadline: The time from which on nothing is waited for that long, by ``clock.monotonic``.
         waited_long: Seconds of the last wait, if it was for such a thread, and that released something; else 0.
         joins_in_vain: Successive rows in which `await_joined` waited, but the count of threads did not fall back.
@@ -130,8 +149,9 @@ class Settling:
             self._paced_at = clock.monotonic()
 
     def _others_remain(self) -> bool:
-        """Return whether a thread that ran at the start, other than this one, still runs."""
-        return bool(self._threads & sys._current_frames().keys() - {get_ident()})
+        """Return whether a thread that ran at the start, other than this one, may still go on by itself."""
+        others = self._threads - {get_ident()}
+        return any(number in others and not _needs_another(frame) for number, frame in sys._current_frames().items())
 
     def may_end(self) -> bool:
         """Return whether there are more threads, child processes or tasks than at the start, which may end."""

@@ -29,7 +29,7 @@ MOST_LINES = {
     "plugin": 5545,
     "probes": 3565,
     "report": 1905,
-    "runner": 5190,
+    "runner": 5210,
     "watch": 1115,
 }
 # A room that must not import another one, although that one is below it.

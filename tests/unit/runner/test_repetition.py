@@ -19,6 +19,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.runner import settling
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import Settling
 from repeats import descriptors, open_null, repeat, verdict_on
@@ -70,6 +71,7 @@ def test_children_in_cyclic_garbage_are_unclosed() -> None:
 WINDOW = """
 import os
 from collections import deque
+from pytest_leakcheck.runner import settling
 from pytest_leakcheck.runner.settling import Settling
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
@@ -228,10 +230,11 @@ class Reaper:
 
 
 @pytest.fixture
-def other_thread() -> Iterator[threading.Event]:
-    """Its event ends it."""
+def other_thread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Its event ends it; it waits for so many seconds, or for ever. All others are of the session."""
+    monkeypatch.setattr(settling, "_OF_SESSION", set(sys._current_frames()))
     end = threading.Event()
-    thread = threading.Thread(target=end.wait)
+    thread = threading.Thread(target=end.wait, args=(getattr(request, "param", 600),))
     thread.start()
     yield end
     end.set()
@@ -262,11 +265,19 @@ def test_what_a_thread_of_the_start_releases_seconds_later_is_no_leak(
     assert seconds < 6 or 6 <= reaper.waited < 6.5
 
 
+@pytest.mark.parametrize("other_thread", [None], indirect=True)
+@pytest.mark.usefixtures("other_thread")
+def test_a_thread_that_another_one_must_notify_is_not_given_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    reaper = Reaper(monkeypatch, 4)
+    verdict = verdict_on(reaper.hand_over, Budget("fd"))
+    reaper.release()
+    assert verdict.outcome == "leak"
+    assert reaper.waited < 1
+
+
 def test_only_a_thread_that_was_there_at_the_start_and_still_runs_is_given_that_time(
     monkeypatch: pytest.MonkeyPatch, other_thread: threading.Event
 ) -> None:
-    if len(sys._current_frames()) > 2:
-        pytest.skip("other threads run in this process")
     reaper = Reaper(monkeypatch, 4)
     calls = itertools.count()
 
