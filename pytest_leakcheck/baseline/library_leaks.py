@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.culprit import Culprit, library_lines, short_file
+from pytest_leakcheck.model.culprit import Culprit, library_lines, own_owner, short_file
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 
@@ -34,8 +34,8 @@ class LibraryLeak:
         resources: The resources that grow; empty for any.
         owner: A pattern of the object that retains the growth, for findings that name it. It also fits what this object
             contains. ``*`` stands for any characters. Empty if nothing in Python retains it.
-        site: A pattern of a line of the package on the call path, as ``file:function``, for findings without an owner.
-            Empty if the owner is always found.
+        site: A pattern of a line of the package on the call path, as ``file:function``, for findings without an owner, or
+            with one that any code may add to, such as ``os.register_at_fork``. Empty if the owner is always found.
     """
 
     SPARSE: ClassVar = True
@@ -87,9 +87,11 @@ def fits(leak: LibraryLeak, resource: str, culprit: Culprit) -> bool:
     """Return whether a leak may be the cause of a resource's growth, whatever release is installed."""
     if leak.resources and resource not in leak.resources:
         return False
-    if culprit.owner is not None:
-        # After a name comes what it contains: ".data", "['key']" or " closure cell 'cache'".
-        return bool(leak.owner and re.match(rf"{_to_regex(leak.owner)}(?!\w)", culprit.owner.name))
+    # After a name comes what it contains: ".data", "['key']" or " closure cell 'cache'".
+    if culprit.owner is not None and leak.owner and re.match(rf"{_to_regex(leak.owner)}(?!\w)", culprit.owner.name):
+        return True
+    if own_owner(culprit) is not None:
+        return False
     # If there was no time to find the owner, it may be in the project, which would be a leak of its own.
     if not leak.site or culprit.ran_out_of_time:
         return False

@@ -55,6 +55,9 @@ def test_a_line_of_a_package_says_enough_only_if_nothing_in_the_project_holds_th
     assert not fits(SITED, "heap", culprit("", TEST, OPEN))
     assert not fits(SITED, "fd", culprit("", TEST, replace(OPEN, function="File.close")))
     assert not fits(SITED, "fd", culprit("project.FILES", TEST, OPEN))
+    # Any code may add to these.
+    assert fits(SITED, "fd", culprit("os.register_at_fork", TEST, OPEN))
+    assert not fits(SITED, "fd", culprit("os.register_at_fork", TEST))
     assert not fits(SITED, "fd", culprit("", TEST, OPEN, why="the search ran out of time"))
     # A package that calls back into the project, whose own line leaks.
     assert not fits(SITED, "fd", culprit("", TEST, OPEN, replace(TEST, function="on_open")))
