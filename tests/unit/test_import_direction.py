@@ -1,8 +1,9 @@
-"""How the package is built: imports go down only, the judge alone makes verdicts, rooms have a limit of lines."""
+"""How the package is built: imports go down only, the judge alone makes verdicts, rooms have a limit of tokens."""
 
 from __future__ import annotations
 
 import ast
+import tokenize
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -17,20 +18,21 @@ PACKAGE = Path(pytest_leakcheck.__file__).parent
 # From the bottom up: a room imports itself and those before it. Imports inside functions and for types count as well.
 ROOMS = "model probes config baseline judge attribution runner report plugin measurement watch cli __main__"
 MAY_IMPORT_PYTEST = {"plugin"}
-# The lines of code that each room may have; "" is the package's own folder. To add to a full room, take something out.
-# Lower a figure when lines go.
-MOST_LINES = {
-    "": 320,
-    "attribution": 6030,
-    "baseline": 695,
-    "config": 1460,
-    "judge": 1955,
-    "model": 1785,
-    "plugin": 5545,
-    "probes": 3565,
-    "report": 1905,
-    "runner": 5210,
-    "watch": 1115,
+# The names, operators and numbers that each room may have; "" is the package's own folder. 3 % of each figure were free when
+# it was set, so that code stands where it belongs, and air costs nothing. To add to a full room, take something out. Lower
+# a figure when code goes.
+MOST_TOKENS = {
+    "": 1_510,
+    "attribution": 44_830,
+    "baseline": 4_950,
+    "config": 8_650,
+    "judge": 13_680,
+    "model": 9_320,
+    "plugin": 38_890,
+    "probes": 20_070,
+    "report": 13_870,
+    "runner": 38_430,
+    "watch": 8_550,
 }
 # A room that must not import another one, although that one is below it.
 BESIDE = {"watch": "plugin", "judge": "probes"}
@@ -122,12 +124,23 @@ def test_a_planted_violation_is_found() -> None:
         TopologicalSorter(graph(planted)).prepare()
 
 
-def test_no_room_outgrows_its_lines() -> None:
-    found = dict.fromkeys(MOST_LINES, 0)
+def tokens_of(path: Path) -> int:
+    """Count the names, operators and numbers of a file, without those inside f-strings, which Python 3.11 does not split."""
+    found = inside = 0
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            name = tokenize.tok_name[token.type]
+            inside += (name == "FSTRING_START") - (name == "FSTRING_END")
+            found += not inside and name in ("NAME", "OP", "NUMBER")
+    return found
+
+
+def test_no_room_outgrows_its_tokens() -> None:
+    found = dict.fromkeys(MOST_TOKENS, 0)
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE).parts
-        found[parts[0] if len(parts) > 1 else ""] += len(path.read_text(encoding="utf-8").splitlines())
-    assert {room: lines for room, lines in found.items() if lines > MOST_LINES[room]} == {}
+        found[parts[0] if len(parts) > 1 else ""] += tokens_of(path)
+    assert {room: tokens for room, tokens in found.items() if tokens > MOST_TOKENS[room]} == {}
 
 
 def test_no_function_outgrows_two_pages() -> None:
