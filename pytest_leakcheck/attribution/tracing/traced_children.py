@@ -218,7 +218,7 @@ class _Tracer:
             # A collection then walks what is new.
             gc.freeze()
         self._file, self._pid = file, os.getpid()
-        self._known, self._last, self._others = open_files(), _count(), _times_of_other_threads()
+        self._others, self._known, self._last = _times_of_other_threads(), open_files(), _count()
         self._events: Counter[CodeType] = Counter()
         self._seconds = 0.0
         # A bound method is a new object at each access; this one is compared by identity.
@@ -280,11 +280,12 @@ class _Tracer:
         began = monotonic()
         self._events[frame.f_code] += 1
         try:
-            now = _count()
+            # Read before the count, so that no other thread can open anything between the two and seem to have rested since.
+            others, now = _times_of_other_threads(), _count()
             if now != self._last:
                 self._record_new(frame, line)
                 self._last = now
-            self._others = _times_of_other_threads()
+            self._others = others
         except Exception as error:  # noqa: BLE001 - an error of the tracer must not reach the program
             self._write(f"tracing it failed: {type(error).__name__}: {error}")
             self.stop()

@@ -154,6 +154,30 @@ def test_a_thread_that_waits_does_not_hide_the_line(child_of: Callable[..., Chil
     assert lines_of(search(child_of(work))) == {(HERE, marked(opens))}
 
 
+def test_what_a_thread_opens_while_its_time_is_read_has_no_line(
+    child_of: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, works = [0], [False]
+
+    def times() -> dict[int, bytes]:
+        if works[0]:
+            works[0] = False
+            os.open(os.devnull, os.O_RDONLY)
+            ran[0] += 1
+        return {1: b"%d" % ran[0]}
+
+    def work() -> None:
+        works[0] = True
+        closes()
+        closes()
+
+    monkeypatch.setattr(traced_children, "_times_of_other_threads", times)
+    grown = search(child_of(work))
+    assert grown.count
+    assert not grown.found
+    assert grown.why == traced_children._OTHER_THREADS
+
+
 def test_a_child_that_dies_and_one_that_never_answers(child_of: Callable[..., Child]) -> None:
     dying = Child(opens)
     search = TracedChildren()
