@@ -345,9 +345,8 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for option in OPTIONS:
-        value = configuration.get(option.key, option.default)
-        # pytest gives the default of a key that the file does not have.
-        source = "default" if value == option.default else origin
+        given = option.key in configuration
+        value, source = (configuration[option.key], origin) if given else (option.default, "default")
         written = f"{option.key} = {value!r}"
         if command_line.get(option.key) is not None:
             value, source = command_line[option.key], _COMMAND_LINE

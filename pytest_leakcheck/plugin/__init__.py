@@ -53,7 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             how: dict[str, Any] = {"action": "store_true"} if switch else {"metavar": option.metavar}
             group.addoption(option.flag, dest=option.key, default=None, help=text, **how)
         if option.ini:
-            parser.addini(option.key, text, type=option.kind, default=option.default)
+            # `resolve` knows the defaults, and that a file has a key although it has the same value.
+            parser.addini(option.key, text, type=option.kind, default=None)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -207,9 +208,11 @@ def _read_settings(config: pytest.Config) -> Settings:
     for option in OPTIONS:
         if option.ini:
             try:
-                configuration[option.key] = config.getini(option.key)
+                value = config.getini(option.key)
             except (TypeError, ValueError) as error:
                 raise pytest.UsageError(f"{option.key} ({origin}): {error}") from None
+            if value is not None:
+                configuration[option.key] = value
     try:
         settings = resolve(command_line, configuration, origin)
         if settings.rules:

@@ -19,6 +19,23 @@ def test_switched_on_in_the_configuration(project: Project, table: str) -> None:
     assert outcome.finding("test_it")["iterations"] == 15
 
 
+def test_the_default_is_set_in_the_file_only_if_it_is_written_there(project: Project) -> None:
+    """A `max_time` of 30 s that the user has set is not extended."""
+    project.write(
+        "test_it.py",
+        """
+        from pytest_leakcheck.plugin import keys
+
+        def test_it(pytestconfig):
+            settings = pytestconfig.stash[keys.SETTINGS]
+            print("sources:", settings.sources["max_time"], settings.sources["warmup"], settings.max_time, settings.warmup)
+        """,
+    )
+    for line, where in (("", "default"), ("leakcheck_max_time = 30", "pytest.ini")):
+        project.write("pytest.ini", f"[pytest]\n{line}\n")
+        assert f"sources: {where} default 30.0 3\n" in project.run("-s", leakcheck=False).text
+
+
 RULES = """
     [pytest]
     leakcheck_scope = all
