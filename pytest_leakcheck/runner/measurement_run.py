@@ -56,9 +56,11 @@ class TimeLimit:
     @property
     def deadline(self) -> float:
         """The time after which no further iteration may begin, by ``clock.monotonic``."""
-        effort, each = self._effort, (self._times[0] - self._began - self._aside) / max(1, self._iterations[0])
-        stretched = min(effort.longest, SLOW_ITERATIONS * each) + self._aside if effort.longest else 0.0
-        return self._began + max(effort.max_time, stretched)
+        effort = self._effort
+        if not effort.longest:
+            return self._began + effort.max_time
+        each = (self._times[0] - self._began - self._aside) / max(1, self._iterations[0])
+        return self._began + max(effort.max_time, min(effort.longest, SLOW_ITERATIONS * each) + self._aside)
 
     def resume(self) -> None:
         """Continue after work that was no iteration."""

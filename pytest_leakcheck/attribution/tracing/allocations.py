@@ -148,7 +148,7 @@ class Allocations:
             after = {stack: held for stack, held in after.items() if stack[0] not in replacing}
         return _diff_stacks(self._before, after, self.counted)
 
-    def retained_objects(self, rate: float = 1.0) -> tuple[Kept, ...]:
+    def retained_objects(self, rate: float) -> tuple[Kept, ...]:
         """Return by call path what has become more, in this share of the iterations; what others replace also falls.
 
         Only objects whose allocation is known: that of one in a free list of the interpreter is not, nor up to Python 3.11

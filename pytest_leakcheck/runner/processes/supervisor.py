@@ -257,10 +257,12 @@ def file_of(folder: Path, what: Literal["board", "messages", "stack"], rank: int
 
 def excerpt(text: str) -> str:
     """Return the last lines of a text, without lines of a fatal error's traceback that show no code of the user."""
-    lines = [line for line in text.splitlines() if not line.startswith(_C_FRAMES)]
-    return "\n".join(
-        [line for line in lines if not any(word in line for word in _HARNESS_FRAMES)][-_MAX_EXCERPT_LINES:]
-    )
+    lines = [
+        line
+        for line in text.splitlines()
+        if not (line.startswith(_C_FRAMES) or any(word in line for word in _HARNESS_FRAMES))
+    ]
+    return "\n".join(lines[-_MAX_EXCERPT_LINES:])
 
 
 def _wait(
