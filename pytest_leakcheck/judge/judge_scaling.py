@@ -60,17 +60,20 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
     lower: bool = False,
     exact: bool = False,
     kind: Kind = "measured",
+    added_processes: int = 1,
 ) -> Verdict:
     """Judge the peaks of one resource at sizes that `check_axis` returned.
 
     The verdict's slope and floor are per unit of the axis, its level is the largest peak, and its iterations are the
     number of sizes. With `lower`, a formula is a lower bound. `exact` peaks are exact to a few pages, unlike the
-    kernel's high-water marks. An unknown resource raises `KeyError`.
+    kernel's high-water marks. `added_processes` are those that the largest size adds to the smallest: each may vary by
+    the resolution. An unknown resource raises `KeyError`.
     """
     unit = find_resource(resource).unit
     noise = min(NOISE[unit], _EXACT_NOISE) if exact else NOISE[unit]
-    law = fit_law(sizes, peaks, resolution=RESOLUTION[unit], noise=noise)
-    case = _Case(resource, singular(axis), axis, unit, noise, tuple(sizes), tuple(peaks), law, kind)
+    resolution = added_processes * RESOLUTION[unit]
+    law = fit_law(sizes, peaks, resolution=resolution, noise=noise)
+    case = _Case(resource, singular(axis), axis, unit, noise, tuple(sizes), tuple(peaks), law, kind, resolution)
     if isinstance(bound, FormulaBound):
         return _judge_formula(case, bound, lower=lower)
     if isinstance(bound, SlopeBound):
@@ -89,10 +92,7 @@ class _Case:
     peaks: tuple[int, ...]
     law: Law
     kind: Kind
-
-    @property
-    def resolution(self) -> int:
-        return RESOLUTION[self.unit]
+    resolution: int
 
     @property
     def seen(self) -> str:

@@ -248,6 +248,10 @@ class Scaled:
     def peaks(self, resource: str, figure: Figure) -> tuple[int, ...]:
         return tuple(point.peak(resource, figure) for point in self.points)
 
+    def count_added_processes(self, figure: Figure) -> int:
+        """Return by how many processes the sum of a figure grows from the smallest size to the largest, or 1."""
+        return self.sizes[-1] - self.sizes[0] if figure == "total" and self.engine in ("process", "gloo") else 1
+
     def most_informative_point(self, quick: float) -> Point:
         """Return the point at which to analyze memory: quicker than `quick` seconds, or three times the smallest."""
         # At least half of its peak comes from the size. An analysis makes a run about four times as long.

@@ -386,8 +386,17 @@ def _judge_aim(scaled: Scaled, aim: Aim) -> Verdict:
     peaks = scaled.peaks(aim.resource, aim.figure)
     lower, exact = aim.figure == "at_least", scaled.is_exact(aim.resource)
     kind = scaled.points[0].kind(aim.resource)
+    added = scaled.count_added_processes(aim.figure)
     verdict = judge_points(
-        aim.resource, scaled.axis, scaled.sizes, peaks, aim.bound, lower=lower, exact=exact, kind=kind
+        aim.resource,
+        scaled.axis,
+        scaled.sizes,
+        peaks,
+        aim.bound,
+        lower=lower,
+        exact=exact,
+        kind=kind,
+        added_processes=added,
     )
     return advise_ranks(verdict, aim, scaled)
 

@@ -12,7 +12,7 @@ from pytest_leakcheck.config.scaling_marker import Aim, check_axis, parse_bound
 from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, advise_ranks, judge_points
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.finding import Verdict
-from pytest_leakcheck.model.recording import Figure, Point, Recording, Scaled
+from pytest_leakcheck.model.recording import Engine, Figure, Point, Recording, Scaled
 from pytest_leakcheck.model.resources import find_resource
 
 KIB, MIB = 2**10, 2**20
@@ -63,6 +63,25 @@ def test_laws_of_memory(peaks: list[int], bound: str, outcome: str, reason: str)
     verdict = judged("rss", bound, peaks)
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
     assert (verdict.level, verdict.iterations) == (max(peaks), 6)
+
+
+# What each process of a world needs for itself: 58 KiB were measured at up to 16 gloo ranks.
+@pytest.mark.parametrize(("each", "outcome"), [(58, "ok"), (250, "ok"), (300, "inconclusive"), (600, "over_budget")])
+def test_total_of_a_world_is_resolved_per_process(each: int, outcome: str) -> None:
+    worlds = (1, 2, 4, 8, 16)
+    points = [Point(size, (Recording("test_it", (), peaks={"rss": each * KIB}),) * size) for size in worlds]
+    scaled = Scaled("world_size", "process", tuple(points))
+    added = scaled.count_added_processes("total")
+    peaks, bound = scaled.peaks("rss", "total"), parse_bound("O(1)", "world_size", "bytes")
+    assert judge_points("rss", "world_size", worlds, peaks, bound, added_processes=added).outcome == outcome
+
+
+def test_only_the_total_of_a_world_of_processes_sums_processes() -> None:
+    def added(engine: Engine, figure: Figure) -> int:
+        return Scaled("ranks", engine, (Point(1, ()), Point(4, ()))).count_added_processes(figure)
+
+    assert (added("gloo", "total"), added("process", "total")) == (3, 3)
+    assert (added("gloo", "per_rank"), added("thread", "total"), added("", "total")) == (1, 1, 1)
 
 
 def test_flat_tells_what_it_would_have_shown() -> None:
