@@ -6,7 +6,8 @@ import gc
 import importlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from projects import Project
+from pytest_leakcheck.runner import phases
+from pytest_leakcheck.runner.phases import Phase
 from pytest_leakcheck.runner.settling import Settling
 
 if TYPE_CHECKING:
@@ -91,6 +94,28 @@ def frozen() -> Iterator[None]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held for good is waited for in vain: a shorter time says the same."""
     monkeypatch.setattr(Settling, "seconds", 0.01)
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the phases that have begun, in order. Each must be one that may follow the one before it."""
+    found: list[str] = []
+    known = {name: one for name, one in vars(phases).items() if isinstance(one, type) and issubclass(one, Phase)}
+
+    def recorded(begin: Callable[[Phase], Phase]) -> Callable[[Phase], Phase]:
+        def record_and_begin(self: Phase) -> Phase:
+            found.append(type(self).__name__)
+            return begin(self)
+
+        return record_and_begin
+
+    for one in known.values():
+        if "begin" in vars(one):
+            monkeypatch.setattr(one, "begin", recorded(one.begin))
+    yield found
+    # A repetition that has ended is followed by none, and the next one begins with its warm-up.
+    repetitions = [pair for pair in pairwise(found) if pair[1] != "WarmUp"]
+    assert [(one, after) for one, after in repetitions if after not in known[one].follows] == []
 
 
 @pytest.fixture

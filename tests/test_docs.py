@@ -120,7 +120,8 @@ def test_shell(fresh_machine: Path, language: str, text: str) -> None:
 
 
 def test_no_block_goes_unrun() -> None:
-    assert {block.values[0] for block in BLOCKS} == {"python", "sh", "text"}
+    # tests/unit/runner/test_phases.py compares the diagram with the code.
+    assert {block.values[0] for block in BLOCKS} == {"python", "sh", "text", "mermaid"}
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ from typing import Final
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.model.finding import RED, Verdict
-from pytest_leakcheck.runner.repetition import Measuring, Repetition
+from pytest_leakcheck.runner.phases import Trial
+from pytest_leakcheck.runner.repetition import Repetition
 from sized_leaks import Planted
 from workloads import Workload, find_workloads
 
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=100, metavar="N", help="per resource (default: 100)")
     trials = parser.parse_args().trials
     # Only the verdict is wanted, not its cause.
-    Measuring.diagnoses = False
+    Trial.diagnoses = False
     known = find_workloads()
     print("| resource | trials | floor (median) | red | other |\n| --- | ---: | ---: | ---: | --- |")
     enough = True

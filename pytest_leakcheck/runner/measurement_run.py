@@ -127,6 +127,11 @@ class MeasurementRun:
         """The red verdict, after which no other resource is judged; None if there is none."""
         return next((verdict for verdict in self.verdicts.values() if verdict.outcome in RED), None)
 
+    def warm_up_done(self, done: int) -> None:
+        """Count an iteration of the warm-up, of which so many are done."""
+        self.time.iteration_done()
+        self.progress.report_warm_up(done, self.plan.effort.warmup)
+
     def judge_exhaustion(self, error: BaseException) -> bool:
         """Judge the first resource that ran out and so caused this error; return whether a red verdict explains it."""
         # The resource leaks if it grew until then; else the test itself needs more of it than its ceiling allows.

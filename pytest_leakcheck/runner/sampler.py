@@ -164,13 +164,6 @@ class Sampler:
 
         With ``whole``, all garbage is collected and all counters are read, even those that are not due yet (`Pace`).
         """
-        if self.settling.is_filling:
-            # As in a row, so that the iterations follow each other as fast as they will.
-            self._read_into(self.samples.n + 1, whole)
-            self.settling.pace()
-            if self.settling.has_filled():
-                self.start(self._seconds[0])
-            return
         row = self.samples.n + 1
         if self.frozen.is_due and OBJECTS in self.samples.own:
             self.samples.own[OBJECTS][0] += self.frozen.take()
@@ -178,6 +171,11 @@ class Sampler:
         self.samples.n = row
         if self.patient:
             self.settling.settle()
+        self.settling.pace()
+
+    def fill(self) -> None:
+        """Take as long as for a row, so that the iterations follow each other as fast as they will."""
+        self._read_into(self.samples.n + 1, True)
         self.settling.pace()
 
     @property

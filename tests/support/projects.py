@@ -43,9 +43,9 @@ _MIN_TIME = "--leakcheck-min-time"
 _INI = "[pytest]\naddopts = -p no:hypothesispytest -p no:anyio -p no:allure_pytest"
 # A conftest for verdicts alone: no culprit is looked for, which takes longer than the verdict.
 UNNAMED = """
-    from pytest_leakcheck.runner.repetition import Measuring
+    from pytest_leakcheck.runner.phases import Trial
 
-    Measuring.diagnoses = False
+    Trial.diagnoses = False
 """
 
 

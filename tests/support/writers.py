@@ -25,11 +25,11 @@ import pytest
 
 from pytest_leakcheck import cli
 from pytest_leakcheck.report.json_file import FirstLine, read, to_line
-from pytest_leakcheck.runner.repetition import Measuring
+from pytest_leakcheck.runner import phases
 from pytest_leakcheck.watch.status_text import page_of_ledger
 
 # To search for causes would take most of the time.
-Measuring.diagnoses = False
+phases.Trial.diagnoses = False
 SESSIONS: Final = 8
 TESTS: Final = "import os\n" + "".join(
     f"KEPT_{n} = []\ndef test_{n}(): KEPT_{n}.append(os.open(os.devnull, 0))\n" for n in range(SESSIONS)

@@ -48,8 +48,9 @@ def cached_lists(bound: int) -> Work:
 
 # Each was called a leak: a look comes when it has just become full, while the series still counts as growing.
 @pytest.mark.parametrize("bound", [20, 60, 135])
-def test_a_cache_of_files_that_has_just_become_full_is_no_leak(bound: int) -> None:
+def test_a_cache_of_files_that_has_just_become_full_is_no_leak(bound: int, begun: list[str]) -> None:
     assert red(cached_files(bound)) is None
+    assert begun[-3:] == ["Measure", "Measure", "Judged"]
 
 
 @pytest.mark.parametrize("bound", [220, 340, 512])

@@ -21,7 +21,7 @@ from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner import diagnosis
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
-from pytest_leakcheck.runner.repetition import Measuring
+from pytest_leakcheck.runner.phases import Phase, Search
 from pytest_leakcheck.runner.sampler import Sampler
 from repeats import Clock, descriptors, open_null, repeat
 
@@ -68,7 +68,7 @@ def test_growth_that_ends_before_the_search_has_neither_line_nor_owner(monkeypat
     done = diagnosis.CauseSearch.iteration_done
     monkeypatch.setattr(diagnosis.CauseSearch, "iteration_done", search)
     # The verdict stands, as if it had come a second time.
-    monkeypatch.setattr(Measuring, "_may_withdraw", lambda _self: False)
+    monkeypatch.setattr(Search, "_may_withdraw", lambda _self: False)
     for ends in (True, False):
         ended = False
         gauges = {"kept": lambda: len(kept)}
@@ -127,12 +127,15 @@ def test_the_cause_is_searched_for_while_there_is_little_of_it(monkeypatch: pyte
     assert held.count == verdict.iterations > 200
 
 
-def test_what_becomes_full_after_its_cause_was_found_is_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_becomes_full_after_its_cause_was_found_is_no_leak(
+    monkeypatch: pytest.MonkeyPatch, begun: list[str]
+) -> None:
     with descriptors() as kept:
         result, found = searched_at(monkeypatch, lambda: kept.append(open_null()) if len(kept) < 110 else None)
     assert found == [17]
     (verdict,) = result.verdicts
     assert (verdict.outcome, result.culprit, result.held) == ("ok", None, {})
+    assert begun[-4:] == ["Measure", "EarlySearch", "Measure", "Judged"]
 
 
 def test_growth_that_ends_after_its_cause_was_found_must_recur(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,14 +245,14 @@ def test_what_is_only_added_to_or_lost_is_no_pool(monkeypatch: pytest.MonkeyPatc
 def test_memory_of_unknown_cause_is_judged_once_more(settles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis.CauseSearch, "has_found", property(lambda _self: False))
     kept: list[object] = []
-    withdraw = Measuring._withdraw
+    withdraw = Search._withdraw
     withdrawn: list[int] = []
 
-    def note(self: Measuring) -> bool:
+    def note(self: Search) -> Phase:
         withdrawn.append(0)
         return withdraw(self)
 
-    monkeypatch.setattr(Measuring, "_withdraw", note)
+    monkeypatch.setattr(Search, "_withdraw", note)
     result = repeat(lambda: None if settles and withdrawn else kept.append([]), Budget("object"))
     (verdict,) = result.verdicts
     assert len(withdrawn) == 1

@@ -236,7 +236,7 @@ def test_what_it_does_not_account_for_is_searched_for(
     assert culprit.site == alone.culprit.site
 
 
-def test_an_unmarked_test_with_a_known_leak_is_red_after_its_screen(shop: Any) -> None:
+def test_an_unmarked_test_with_a_known_leak_is_red_after_its_screen(shop: Any, begun: list[str]) -> None:
     causes = KnownCauses()
     first = judge_unmarked(causes, "test_a.py::test_a", shop.opens, min_time=0.1)
     second = judge_unmarked(causes, "test_b.py::test_b", shop.opens, min_time=30)
@@ -249,6 +249,7 @@ def test_an_unmarked_test_with_a_known_leak_is_red_after_its_screen(shop: Any) -
     assert second.culprit.owner.name == "leaky_shop.descriptors"
     # What has not risen was judged by the screen.
     assert by_outcome(second)["ok"].iterations == 4
+    assert begun[-3:] == ["Screen", "EarlySearch", "Judged"]
 
 
 def test_an_unmarked_test_that_leaves_a_known_line_unclosed_is_red_after_its_screen(shop: Any) -> None:

@@ -246,8 +246,13 @@ def other_thread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     [(4, False, 0, ("ok", 0)), (5, True, 0, ("ok", 0)), (4, False, 5, ("leak", 0.2)), (10, False, 0, ("leak", 1))],
 )
 @pytest.mark.usefixtures("other_thread")
-def test_what_a_thread_of_the_start_releases_seconds_later_is_no_leak(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, at_once: bool, leaks_every: int, expected: tuple[str, float]
+def test_what_a_thread_of_the_start_releases_seconds_later_is_no_leak(  # noqa: PLR0917 - what is given and what is seen
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    at_once: bool,
+    leaks_every: int,
+    expected: tuple[str, float],
+    begun: list[str],
 ) -> None:
     """A server closes a connection late: what it never closes is a leak at its own rate, beside others too."""
     reaper = Reaper(monkeypatch, seconds, at_once=at_once)
@@ -263,6 +268,7 @@ def test_what_a_thread_of_the_start_releases_seconds_later_is_no_leak(
         reaper.release()
     assert (verdict.outcome, round(verdict.slope, 1)) == expected
     assert seconds < 6 or 6 <= reaper.waited < 6.5
+    assert ("Fill" in begun) == (seconds < 6)
 
 
 @pytest.mark.parametrize("other_thread", [None], indirect=True)
