@@ -16,7 +16,17 @@ from math import inf
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.heap.cache_entries import count_exclusive, retained
-from pytest_leakcheck.attribution.inspection import LRU, LRU_ENTRY_TYPE, class_name, is_shared, size_of, walk
+from pytest_leakcheck.attribution.heap.eviction import Eviction
+from pytest_leakcheck.attribution.inspection import (
+    LRU,
+    LRU_ENTRY_TYPE,
+    class_name,
+    is_shared,
+    last_entries,
+    length,
+    size_of,
+    walk,
+)
 from pytest_leakcheck.model.resources import OBJECTS, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.runner.sampler import Sampler
@@ -31,6 +41,9 @@ _MAX_COMPARED_PARTS: Final = 20_000
 # If older entries remain, new entries that replaced others explain growth only if they outweigh the older ones by this
 # factor, in objects or in bytes.
 _MIN_WEIGHT_RATIO: Final = 1.1
+# With so many entries, a container from which the program removes some is no cache that is filling, unless its bound is
+# known. Most defaults are no larger: 500 statements of SQLAlchemy, 300 entries of Django's cache, 128 of cachetools.
+MOST_UNDECIDED: Final = 500
 # CPython keeps one object for each of these numbers.
 _SHARED_INTS: Final = range(-5, 257)
 
@@ -45,6 +58,7 @@ class Filling:
         full: Owners that have reached their bound hold at least half of `retained`.
         left: The most entries that one of the owners can still gain.
         at_most: How much of the resource the new entries will hold when all owners are full; infinity if unknown.
+        is_bounded: Whether all bounds are known.
     """
 
     text: str
@@ -53,6 +67,17 @@ class Filling:
     full: bool
     left: int = 0
     at_most: float = inf
+    is_bounded: bool = True
+
+
+@dataclass(slots=True)
+class Pruned:
+    """A plain container from which the program removes entries; `filled` is how many it had at the start."""
+
+    container: Any
+    name: str
+    eviction: Eviction
+    filled: int = 0
 
 
 @dataclass(slots=True)
@@ -134,6 +159,7 @@ class BoundedOwners:
         self._frozen = gc.get_freeze_count()
         # Strong references, as they do not support weak ones. They are small, and go once nothing else refers to them.
         self._views = [(one, len(one.referenced_blocks)) for one in _drop_unused(_seen.views if _seen else [])]
+        self._pruned: list[Pruned] = []
         self._remember(_known_owners(), new=False)
         self._add(_candidates())
 
@@ -142,6 +168,22 @@ class BoundedOwners:
         self._remember(objects, new=False)
         known = {id(views) for views, _then in self._views}.union(new)
         self._views += [(one, len(one.referenced_blocks)) for one in _find_views(objects) if id(one) not in known]
+
+    def add_pruned(self, pruned: Pruned) -> bool:
+        """Record a container that fills, and return whether it may do so longer: it was not known, and is not full."""
+        bound = pruned.eviction.bound or MOST_UNDECIDED
+        if length(pruned.container) >= bound or any(one.container is pruned.container for one in self._pruned):
+            return False
+        self._pruned.append(pruned)
+        return True
+
+    def count_undecided(self) -> tuple[int, int]:
+        """Return how many entries a container without a known bound has gained since the start, and still may gain."""
+        for one in self._pruned:
+            filled = length(one.container)
+            if not one.eviction.bound and one.filled < filled < MOST_UNDECIDED:
+                return filled - one.filled, MOST_UNDECIDED - filled
+        return 0, 0
 
     def find_earlier(self, new: Collection[int]) -> bool:
         """Record what existed at the start and was unknown; return whether there was any, so that the series must restart.
@@ -167,6 +209,8 @@ class BoundedOwners:
             filled, bound, _name = _read_fill(owner) or (0, 0, "")
             start.replaced |= start.filled >= bound and _count_new(start, owner, filled) >= bound
             start.filled, start.made_since, start.mark = filled, False, _read_mark(owner)
+        for pruned in self._pruned:
+            pruned.filled = length(pruned.container)
         self._views = [(views, len(views.referenced_blocks)) for views, _then in self._views]
 
     def identities(self) -> frozenset[int]:
@@ -192,6 +236,7 @@ class BoundedOwners:
                 (of_new if start.made_since else found).append(filling)
         found += sorted(of_new, key=lambda one: (-one.retained, -one.entries))[:1]
         found += [filling] if (filling := self._measure_pandas_views(resource)) else []
+        found += filter(None, (_measure_pruned(one, resource) for one in self._pruned))
         if not found:
             return None
         total = sum(one.retained for one in found)
@@ -204,6 +249,7 @@ class BoundedOwners:
             of_full >= _MIN_FULL_SHARE * total,
             max(one.left for one in found),
             sum(one.at_most for one in found),
+            all(one.is_bounded for one in found),
         )
 
     def _measure_pandas_views(self, resource: str) -> Filling | None:
@@ -250,6 +296,24 @@ def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Ha
     text = f"{name}: {filled:,} of {bound:,}"
     left = bound - filled
     return Filling(text, holds, gained, filled >= bound, left, holds * (1 + left / gained)) if holds else None
+
+
+def _measure_pruned(one: Pruned, resource: str) -> Filling | None:
+    filled, bound, by = length(one.container), one.eviction.bound, one.eviction.by
+    gained, most = filled - one.filled, bound or MOST_UNDECIDED
+    if gained <= 0 or filled > most or not find_resource(resource).is_memory:
+        return None
+    newest = [part for entry in last_entries(one.container, gained) for part in entry]
+    holds = retained(resource, newest, ())
+    if not holds:
+        return None
+    left = most - filled
+    if not bound:
+        text = f"{by} removes entries from {one.name}, which has {filled:,}: {most:,} would decide"
+        return Filling(text, holds, gained, full=False, left=left, is_bounded=False)
+    # A function that makes room before it adds an entry leaves one place.
+    text = f"{one.name} is kept within its bound by {by}: {filled:,} of {bound:,}"
+    return Filling(text, holds, gained, left <= 1, left, holds * (1 + left / gained))
 
 
 def _read_mark(owner: Any) -> int | None:

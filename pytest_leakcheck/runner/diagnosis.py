@@ -37,8 +37,8 @@ from pytest_leakcheck.attribution.call_paths import (
 )
 from pytest_leakcheck.attribution.handles import Identities, Things, pieces_of, things_of
 from pytest_leakcheck.attribution.heap.append_only import are_append_only
-from pytest_leakcheck.attribution.heap.cache_entries import find_eviction
 from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
+from pytest_leakcheck.attribution.heap.eviction import find_eviction
 from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Census, Growing, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
@@ -57,6 +57,7 @@ from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.probes.processes import TREE
+from pytest_leakcheck.runner.bounded_caches import Pruned
 from pytest_leakcheck.runner.known_causes import KnownCause, find_container, owner_now
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.sampler import Sampler
@@ -134,6 +135,8 @@ class CauseSearch:
         self._kinds: tuple[Held, ...] = ()
         self.recurred = True
         self._pool = ""
+        # What holds the growth, if the program removes entries from it.
+        self.pruned: Pruned | None = None
         # Whether it is known already that the growth does not end by itself.
         self.is_unbounded = False
         # By how much the resource grows for each entry of the owner, if that is found by its name; else 0.
@@ -417,7 +420,8 @@ class CauseSearch:
             holders = search(
                 sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)
             )
-            self._pool = self._describe_pool(holders)
+            self.pruned = self._find_pruned(holders)
+            self._pool = self._describe_pool()
             self.is_unbounded = self._is_lost(made, holders, growing)
             if self._resource.in_python:
                 self._kinds = self._retained_kinds(came, holders, growing, before.more)
@@ -476,9 +480,15 @@ class CauseSearch:
             return False
         return all(is_ours(one.holder) or one.gained < LEAST * self._schedule.used for one in growing)
 
-    def _describe_pool(self, holders: Holders) -> str:
-        if not (self._resource.is_pooled and holders.objects and (by := find_eviction(holders.objects[0]))):
+    def _find_pruned(self, holders: Holders) -> Pruned | None:
+        """Return the container that holds what grows, if the program removes entries from it."""
+        eviction = find_eviction(holders.objects[0]) if holders.objects else None
+        return None if eviction is None else Pruned(holders.objects[0], holders.owners[0].name, eviction)
+
+    def _describe_pool(self) -> str:
+        if self.pruned is None or not self._resource.is_pooled:
             return ""
+        by = self.pruned.eviction.by
         return f"{by} removes entries from it: if that bounds it, set the bound as a budget, or more iterations"
 
     def _retained_kinds(

@@ -107,6 +107,9 @@ class InnocentGrowth:
         filling = self.owners.filling(name, self._new_handles(sampler, name))
         if filling is None or not (rate := _compute_explained_rate(filling, sampler, name)):
             return None
+        if not filling.is_bounded:
+            # With much memory, the program may not live to see the end.
+            return None if sampler.samples.retains_much() else Hint(filling.text, rate)
         if (at_most := _compute_full_level(filling, sampler, name, most)) is not None:
             each, full = (_format_about(value, name) for value in (filling.retained / filling.entries, at_most))
             return Hint(f"cache filling: {filling.text}, {each} each, at most {full}", rate, at_most)

@@ -268,6 +268,16 @@ class Trial:
         run.progress.report(self.sampler.samples, run.plan.budgets, run.verdicts, "naming")
         return CauseSearch(run, self.sampler, growth, self.identities, deadline, among_known=among_known)
 
+    def note_pruned(self, search: CauseSearch, *, has_bound: bool = False) -> bool:
+        """Take note of memory in a container from which the program removes entries; return whether it may fill further.
+
+        With `has_bound`, only if it is known with how many entries that ends.
+        """
+        pruned = search.pruned
+        if pruned is None or not find_resource(search.resource).is_memory or (has_bound and not pruned.eviction.bound):
+            return False
+        return self.run.innocent.owners.add_pruned(pruned)
+
     def set_aside(self, since: float) -> None:
         """Do not count the time since then, by ``clock.monotonic``, as one in which growth may have ended."""
         self.run.time.set_aside(clock.monotonic() - since)
@@ -448,9 +458,18 @@ class Measure(Phase):
 
     def _is_enough(self) -> bool:
         # In a separate frame: a number that is alive when the harness's own work is read would be part of it.
-        run = self._trial.run
-        seconds = inf if self._trial.judge.retains_much() else run.time.measured_seconds
-        return run.plan.effort.is_enough(self._trial.sampler.samples.n, seconds)
+        run, samples = self._trial.run, self._trial.sampler.samples
+        if samples.retains_much():
+            return run.plan.effort.is_enough(samples.n, inf)
+        return run.plan.effort.is_enough(samples.n, run.time.measured_seconds) and not self._can_decide_cache()
+
+    def _can_decide_cache(self) -> bool:
+        """Return whether there is time to see whether what may be a cache has a bound."""
+        run, n = self._trial.run, self._trial.sampler.samples.n
+        gained, left = run.innocent.owners.count_undecided()
+        more = left * n / max(1, gained)
+        ends = clock.monotonic() + more * self._trial.sampler.settling.seconds_per_iteration()
+        return left > 0 and n + more < run.plan.effort.most and ends < run.time.deadline
 
     def _look(self, *, final: bool) -> Phase:
         goes_on = self._judge_all(final=final)
@@ -569,8 +588,23 @@ class Search(Phase):
 
     def _follow(self) -> Phase:
         """Return the phase that follows the end of the search."""
+        if not self._trial.run.ceiling.in_force and self._trial.note_pruned(self._cause, has_bound=True):
+            self._trial.run.time.resume()
+            return self._wait()
         doubted = self._may_withdraw() and (not self._cause.recurred or self._is_doubtful())
         return self._withdraw() if doubted else self.end()
+
+    def _wait(self) -> Phase:
+        """Begin the series again, to see whether the growth goes on, or judge what was read if there is no time for that."""
+        trial, run = self._trial, self._trial.run
+        run.verdicts.clear()
+        if run.time.out_of_time or run.room.short:
+            return Measure(trial, is_last=True)
+        with run.innocent.noting_caches():
+            self._cause.collect_own()
+        trial.sampler.refreeze()
+        trial.judge.carry_levels()
+        return Measure(trial)
 
     def _is_doubtful(self) -> bool:
         """Return whether memory has grown for which neither line nor owner is known, and there is time to judge it again."""
@@ -624,14 +658,8 @@ class EarlySearch(Search):
         if not cause.among_known:
             trial.searched[cause.resource] = cause
         trial.set_aside(self._since)
-        if run.time.out_of_time or run.room.short:
-            return Measure(trial, is_last=True)
-        run.verdicts.clear()
-        with run.innocent.noting_caches():
-            cause.collect_own()
-        trial.sampler.refreeze()
-        trial.judge.carry_levels()
-        return Measure(trial)
+        trial.note_pruned(cause)
+        return self._wait()
 
 
 def _open_instruments(run: MeasurementRun) -> Screen | Measure:

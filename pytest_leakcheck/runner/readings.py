@@ -16,7 +16,16 @@ from typing import Final
 from pytest_leakcheck.judge.growth import State, growth
 from pytest_leakcheck.judge.provenance import Provenance
 from pytest_leakcheck.model.recording import Series
-from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, GAUGE_PREFIX, RESIDENT, THREADS, Kind, find_resource
+from pytest_leakcheck.model.resources import (
+    CHILDREN,
+    DESCRIPTORS,
+    GAUGE_PREFIX,
+    RESIDENT,
+    THREADS,
+    Kind,
+    exhausting,
+    find_resource,
+)
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import NotInUse, Unavailable
 from pytest_leakcheck.probes.catalog import open_instruments
@@ -42,6 +51,9 @@ _MANY_OBJECTS: Final = 20_000
 _COLLECTION_SHARE: Final = 0.5
 # A counter that rises in so many successive rows may leak.
 _STEADY_ROWS: Final = 4
+# While a test retains no more memory than this, it may repeat growth that may end by itself.
+MAX_WAITING_BYTES: Final = 64 << 20
+MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
 
 
 class Instruments:
@@ -330,6 +342,10 @@ class Samples:
     def above_start(self, resource: str) -> int:
         column = self._filled_column(resource)
         return column[self.n] - column[0]
+
+    def retains_much(self) -> bool:
+        """Return whether the test retains too much memory to continue only because its growth may end."""
+        return any(self.has(name) and self.above_start(name) > MAX_WAITING_BYTES for name in MEMORY_BYTES)
 
     def rises_steadily(self) -> bool:
         """Return whether a counter has risen in each of the last few rows; one that was not read in all of them has not."""

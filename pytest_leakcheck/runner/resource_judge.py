@@ -20,7 +20,7 @@ from pytest_leakcheck.model import resources
 from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import BLOCKS, CHILDREN, HEAP, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
-from pytest_leakcheck.runner.readings import Samples
+from pytest_leakcheck.runner.readings import MAX_WAITING_BYTES, MEMORY_BYTES, Samples
 from pytest_leakcheck.runner.sampler import Sampler
 
 
@@ -32,9 +32,7 @@ class StartAgain:
 _MIN_STEADY_RATIO: Final = 0.5
 # Objects of the start that are gone have been replaced by new ones if they are at least this share of what has grown.
 _MIN_REPLACED_SHARE: Final = 0.1
-# While a test retains no more than this (in bytes, or in units of other counters), it may repeat a suspected leak until
-# its minimum time has passed.
-_MAX_WAITING_BYTES: Final = 64 << 20
+# While a test retains no more than so many units of a counter that is not in bytes, it may repeat a suspected leak.
 _MAX_WAITING_COUNT: Final = 1_000_000
 # Growth of handles (descriptors, threads, ...) may be a pool that is filling. It is called a leak after this many
 # iterations at the latest, or once it has this many handles, this share of what is left of the limit, or this many child
@@ -49,7 +47,6 @@ _SEARCH_SECONDS: Final = 1.0
 # malloc that goes with such a block, for a lock or for its entry in a table.
 _MAX_BLOCK_BYTES: Final = 512
 _MAX_BYTES_BESIDE_BLOCK: Final = 64
-_MEMORY_BYTES: Final = tuple(name for name in resources.exhausting("memory") if find_resource(name).unit == "bytes")
 Decision: TypeAlias = Verdict | StartAgain | None
 
 
@@ -133,11 +130,6 @@ class ResourceJudge:
         rises = samples.rises(name)
         return any(rises < _MIN_STEADY_RATIO * samples.rises(one) for one in (OBJECTS, BLOCKS) if samples.has(one))
 
-    def retains_much(self) -> bool:
-        """Return whether the test retains too much memory to continue only because its minimum time has not passed."""
-        samples = self._sampler.samples
-        return any(samples.has(name) and samples.above_start(name) > _MAX_WAITING_BYTES for name in _MEMORY_BYTES)
-
     def _may_end_by_itself(self, budget: Budget, suspicion: Verdict, context: Context) -> bool:
         """Return whether more iterations, while cheap, may show that growth ends: a pool or a cache that is filling."""
         # A number of iterations that the user has set is run to its end, as long as the growth is harmless.
@@ -149,7 +141,7 @@ class ResourceJudge:
             return True
         if not resource.is_pooled and context.is_fatal(suspicion.slope) and not self._waiting:
             return False
-        is_small = n < _POOL_ITERATIONS and suspicion.level <= _MAX_POOL and not self.retains_much()
+        is_small = n < _POOL_ITERATIONS and suspicion.level <= _MAX_POOL and not self._sampler.samples.retains_much()
         is_pool = resource.is_pooled and budget.level is None and is_small
         if resource.scarce and not is_pool:
             # A level that the user allows has been passed, or memory is about to be judged that these handles own.
@@ -237,7 +229,7 @@ class ResourceJudge:
             return Hint(rate=gone / samples.n, replaced=gone) if is_replaced else NO_HINT
         if not _yields_to_exact_counters(budget):
             return NO_HINT
-        exact = {name: 1 for name in _MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
+        exact = {name: 1 for name in MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
         shown = sum(self._growth_of(name).slope * each for name, each in exact.items() if samples.has(name))
         return Hint(rate=max(0.0, shown))
 
@@ -253,7 +245,7 @@ def _most_while_waiting(resource: resources.Resource, left: float) -> float:
         return _MAX_WAITING_CHILDREN
     if resource.scarce:
         return _MAX_LIMIT_SHARE * left
-    return _MAX_WAITING_BYTES if resource.unit == "bytes" else _MAX_WAITING_COUNT
+    return MAX_WAITING_BYTES if resource.unit == "bytes" else _MAX_WAITING_COUNT
 
 
 def find_provenance(sampler: Sampler, resource: str) -> Provenance:

@@ -1,7 +1,4 @@
-"""Measure how much of a resource the entries of a cache retain, and find the function that removes entries.
-
-The plugin attributes this part of the growth to the cache.
-"""
+"""Measure how much of a resource the entries of a cache retain: the plugin attributes this part of the growth to it."""
 
 from __future__ import annotations
 
@@ -11,12 +8,10 @@ import weakref
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from math import inf
-from opcode import opmap
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
-from pytest_leakcheck.attribution.call_paths import is_standard
 from pytest_leakcheck.attribution.handles import handles_of, is_opaque_handle
 from pytest_leakcheck.attribution.heap.growing_containers import newcomers
 from pytest_leakcheck.model.resources import RESIDENT, Resource, find_resource
@@ -150,42 +145,3 @@ def count_exclusive(holders: Sequence[object]) -> int:
 
 def _count_references(parts: Mapping[int, object]) -> list[tuple[int, int]]:
     return [(at, sys.getrefcount(part)) for at, part in parts.items()]
-
-
-_REMOVING: Final = frozenset({"pop", "popitem", "popleft"})
-_DELETES: Final = opmap["DELETE_SUBSCR"]
-
-
-def find_eviction(container: object) -> str:
-    """Return the name of a function that removes entries from this container, as ``Cache.get()``; empty if none is seen."""
-    # The functions are those of the container's own class, of the class of an object that has it as an attribute, and
-    # of a module that has it as a global variable. Those of the standard library do not show how the program uses it.
-    for names, owner in _iter_owners(container):
-        for code in _iter_code(owner):
-            if is_standard(code.co_filename):
-                continue
-            removes = not _REMOVING.isdisjoint(code.co_names) or _DELETES in code.co_code[::2]
-            if removes and (not names or not names.isdisjoint(code.co_names)):
-                return f"{code.co_qualname}()"
-    return ""
-
-
-def _iter_owners(container: object) -> Iterator[tuple[frozenset[str], Any]]:
-    """Yield the names under which a class or a module knows the container, and the class or the module."""
-    yield frozenset(), type(container)
-    for holder in gc.get_referrers(container):
-        # The attributes of an object, and the global variables of a module, may be in a dict.
-        for space in [holder] if type(holder) is not dict else gc.get_referrers(holder):
-            is_module = type(space) is ModuleType
-            variables = vars(space) if is_module else inspection.attributes_of(space)
-            if names := frozenset(name for name, value in variables.items() if value is container):
-                yield names, space if is_module else type(space)
-
-
-def _iter_code(owner: Any) -> Iterator[CodeType]:
-    if type(owner) is ModuleType:
-        spaces = [vars(owner), *(inspection.namespace_of(one) for one in vars(owner).values() if type(one) is type)]
-    else:
-        spaces = list(map(inspection.namespace_of, inspection.mro_of(owner)))
-    for space in spaces:
-        yield from (one.__code__ for one in space.values() if type(one) is FunctionType)

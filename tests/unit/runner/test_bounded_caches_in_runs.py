@@ -14,7 +14,7 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.runner.bounded_caches import EmptiedCaches
-from repeats import Work, repeat
+from repeats import Clock, Work, repeat
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -106,3 +106,62 @@ def test_mapped_memory_that_falls_as_few_entries_are_emptied_explains_no_leak(mo
         mmap.mmap(-1, 4096).close()
 
     assert repeat(fixed, Budget("mmap", explicit=False)).verdicts[0].outcome == "ok"
+
+
+class Statements:
+    """A cache in plain Python, with a bound if it has one."""
+
+    def __init__(self, most: int) -> None:
+        self.kept: dict[int, list[object]] = {}
+        self.most = most
+
+    def put(self, key: int) -> None:
+        if len(self.kept) >= self.most:
+            del self.kept[next(iter(self.kept))]
+        self.kept[key] = [[]]
+
+
+class Sessions:
+    """What is opened, and removed only by a call of `close`."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, list[object]] = {}
+
+    def put(self, key: int) -> None:
+        self.kept[key] = [[]]
+
+    def close(self, key: int) -> None:
+        self.kept.pop(key)
+
+
+@pytest.mark.parametrize(
+    ("holder", "seconds", "phase", "expected"),
+    [
+        (Statements(300), 0.014, "EarlySearch", ("ok", "")),
+        # As it is not full, the level at which it is full is judged.
+        (Statements(2_000), 0.014, "EarlySearch", ("ok", "HOLDER.kept is kept within its bound by Statements.put(): ")),
+        (Statements(2_000), 0.0, "Search", ("ok", "HOLDER.kept is kept within its bound by Statements.put(): ")),
+        # More than 500 entries are no cache, unless its bound is known.
+        (Sessions(), 0.014, "EarlySearch", ("leak", "+2.0/iter sustained over ")),
+    ],
+)
+def test_what_the_program_removes_entries_from_fills_up_to_its_bound(  # noqa: PLR0917 - what is given and what is seen
+    holder: Any,
+    seconds: float,
+    phase: str,
+    expected: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    begun: list[str],
+) -> None:
+    """The iterations after which memory is judged, 229 if they are slow, fill none of these."""
+    clock, numbers = Clock(monkeypatch), itertools.count()
+    monkeypatch.setitem(globals(), "HOLDER", holder)
+
+    def work() -> None:
+        clock.take(seconds)
+        holder.put(next(numbers))
+
+    (verdict,) = repeat(work, Budget("object"), min_time=3 if seconds else 0).verdicts
+    outcome, reason = expected
+    assert (verdict.outcome, reason in verdict.reason, phase in begun) == (outcome, True, True)
+    assert outcome == "ok" or len(holder.kept) > 500
