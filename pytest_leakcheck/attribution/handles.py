@@ -38,6 +38,8 @@ from pytest_leakcheck.probes.processes import family, read_command_line, show_co
 from pytest_leakcheck.probes.runtime_counters import list_tasks
 
 _TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([^\]]+)\]?$")
+# What the description of a connected socket begins with.
+_PEER: Final = "socket to "
 _DIGITS: Final = re.compile(r"\d+")
 _NUMBERS_AND_TEXT: Final = re.compile(r"\d+|\D+")
 # Minimum share of the newly mapped bytes that a file must have to be reported.
@@ -149,9 +151,12 @@ def group(kinds: Iterable[str]) -> tuple[Held, ...]:
 
 
 def group_files(targets: Iterable[str]) -> tuple[Held, ...]:
-    """Count descriptions of descriptors; files of one folder form one group if their names follow a pattern."""
+    """Count descriptions of descriptors; files of one folder, or peers of one host, form a group if their names do."""
     counts = Counter(targets)
     patterns = {name: _path_patterns(name) for name in counts if name.startswith(("/", "memfd "))}
+    # A client has a port of its own; one with several sockets is a server.
+    peers = (name for name, count in counts.items() if name.startswith(_PEER) and count == 1)
+    patterns |= {name: (f"{name.rpartition(':')[0]}:*",) for name in peers}
     common = Counter(pattern for several in patterns.values() for pattern in set(several))
     members: dict[str, list[str]] = {}
     for name in counts:
@@ -202,7 +207,7 @@ def _describe_socket(fd: int) -> str:
             if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                 return f"socket listening on {copy.getsockname()[0]}"
             host, port, *_ = copy.getpeername()
-            return f"socket to {host}:{port}"
+            return f"{_PEER}{host}:{port}"
     except OSError:
         return "socket"
 

@@ -83,6 +83,16 @@ def test_survivors_are_what_is_new() -> None:
     assert survivors(after, after) == dict.fromkeys(("fd", "thread", "process", "task", "mmap"), ())
 
 
+def test_peers_of_one_host_are_one_kind_and_its_server_another() -> None:
+    peers = [f"socket to 127.0.0.1:{port}" for port in (44622, 44630, 44640)]
+    server, other = "socket to 127.0.0.1:33301", "socket to 10.0.0.1:80"
+    assert group_files([*peers, server, server, other]) == (
+        Held("socket to 127.0.0.1:*", 3),
+        Held(server, 2),
+        Held(other, 1),
+    )
+
+
 def test_tasks_are_grouped_by_where_they_wait() -> None:
     loop = asyncio.new_event_loop()
     before = take_identities()
