@@ -9,7 +9,6 @@ A phase that another one follows is released before that begins, because what it
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
@@ -50,8 +49,10 @@ if TYPE_CHECKING:
 _SEARCH_SHARE: Final = 0.2
 
 
-class Phase(ABC):
+class Phase:
     """What a repetition does at present.
+
+    This is no abstract base class: those keep weak references to each class that `isinstance` compares with them.
 
     Attributes:
         follows: The phases that may follow, by name.
@@ -63,9 +64,9 @@ class Phase(ABC):
         """Prepare the first iteration; return the phase that it belongs to."""
         return self
 
-    @abstractmethod
     def iteration_done(self) -> Phase:
         """Process the end of an iteration; return the phase that the next one belongs to."""
+        raise NotImplementedError
 
     def warm_up_again(self) -> Phase:
         """Return the phase in which the iteration that has begun is part of the warm-up."""
@@ -76,9 +77,9 @@ class Phase(ABC):
         del why
         return self.end()
 
-    @abstractmethod
     def end(self) -> Ended:
         """Return the last phase, with what is known by now."""
+        raise NotImplementedError
 
 
 class Ended(Phase):
