@@ -34,8 +34,12 @@ _CALL: Final = re.compile(r"(\w+)\(")
 _ID_DIGITS: Final = 6
 _DIGEST_DIGITS: Final = 32
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
-# Each reason for an unresolved part that more time may resolve contains one of these.
-_OUT_OF_TIME: Final = ("ran out of time", "no time was left", "the time that was left")
+
+
+class OutOfTime(str):
+    """A reason for an unresolved part that more time may resolve."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Culprit(OfResource):
         cycle: The type names of a reference cycle that only the garbage collector frees, in the order of the cycle; of a
             frame, the function and the variable that closes it.
         unresolved: Why the ``site`` or the ``owner`` (the possible keys) could not be found.
+        ran_out_of_time: Whether something is unresolved that the search had no time for.
         hint: Advice, if the cause matches a known pattern; else empty.
         iterations: The number of iterations run to find the cause.
         source: The source text of the line `site`.
@@ -70,6 +75,7 @@ class Culprit(OfResource):
     others: tuple[Owner, ...] = ()
     cycle: tuple[str, ...] = ()
     unresolved: Mapping[str, str] = field(default_factory=dict)
+    ran_out_of_time: bool = False
     hint: str = ""
     iterations: int = 0
     source: str = ""
@@ -90,11 +96,6 @@ class Culprit(OfResource):
     def site(self) -> Site | None:
         """The line to change: where the resource is created, or else where it is stored, or else where it ran out."""
         return self.where.site if self.where else self.kept or self.ran_out
-
-    @property
-    def ran_out_of_time(self) -> bool:
-        """Whether something is unresolved that the search had no time for."""
-        return any(phrase in reason for reason in self.unresolved.values() for phrase in _OUT_OF_TIME)
 
     @property
     def frames(self) -> tuple[Site, ...]:

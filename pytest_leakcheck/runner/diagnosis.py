@@ -50,7 +50,7 @@ from pytest_leakcheck.attribution.tracing.backends import Lines
 from pytest_leakcheck.attribution.tracing.tracer import is_wait
 from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import upper_median
-from pytest_leakcheck.model.culprit import Culprit, Held, Site
+from pytest_leakcheck.model.culprit import Culprit, Held, OutOfTime, Site
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import BLOCKS, RESIDENT, RESOURCES, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
@@ -193,10 +193,11 @@ class CauseSearch:
         except Exception as error:  # noqa: BLE001 - as above
             self._note_failure(error)
         missing = {"site": not found.where or bool(found.companion), "owner": not found.owner and not found.cycle}
-        otherwise = "the iterations ended during the search" if ended_early else "no time was left to search for it"
-        otherwise = why or otherwise
+        no_time = OutOfTime("no time was left to search for it")
+        otherwise = why or ("the iterations ended during the search" if ended_early else no_time)
         unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
-        found = replace(found, unresolved=unresolved, iterations=self._schedule.used)
+        ran_out = any(isinstance(reason, OutOfTime) for reason in unresolved.values())
+        found = replace(found, unresolved=unresolved, ran_out_of_time=ran_out, iterations=self._schedule.used)
         self.culprit = replace(found, hint=self._pool or hint_for(found, held))
 
     def collect_own(self) -> None:
@@ -261,7 +262,8 @@ class CauseSearch:
             yield from self._find_cycle()
             return
         if before is None:
-            self._why["owner"] = f"a search of {objects:,} objects would take longer than the time that was left"
+            longer = f"a search of {objects:,} objects would take longer than the time that was left"
+            self._why["owner"] = OutOfTime(longer)
         else:
             yield from self._find_owner(before, made, earlier)
 

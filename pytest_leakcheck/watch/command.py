@@ -159,7 +159,7 @@ def _open_screen(refresh: float) -> Iterator[Screen]:
     from rich.text import Text
 
     def draw(history: History) -> None:
-        texts = [Text(line, style="bold red" if "; runs out in " in line else "") for line in lines(history)]
+        texts = [Text(line.text, style="bold red" if line.runs_out else "") for line in lines(history)]
         live.update(Text("\n").join(texts), refresh=True)
 
     # No auto-refresh: its thread would cost more than the watch.

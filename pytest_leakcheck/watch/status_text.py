@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -30,15 +31,27 @@ _STATES: Final[dict[str, tuple[Tone, str]]] = {
 }
 
 
-def lines(history: History) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the state; `runs_out`: of a counter that will reach its limit."""
+
+    text: str
+    runs_out: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def lines(history: History) -> Iterator[Line]:
     """Yield the state: a title, the counters of the tree and of the processes that grow, new descriptors, and notes."""
-    yield _title(history)
-    texts = {printable(name): counter_text(one) for name, one in outlooks(history).items()}
-    width = max(map(len, texts), default=0)
-    for name, (now, gained, growth) in texts.items():
-        yield f"  {name:<{width}}{now:>11}{gained:>12}  {growth}"
-    yield from (f"  new     {text}" for text in _new_lines(history))
-    yield from (f"  note    {printable(text)}" for text in islice(history.notes, _MAX_LINES))
+    yield Line(_title(history))
+    seen = {printable(name): one for name, one in outlooks(history).items()}
+    width = max(map(len, seen), default=0)
+    for name, one in seen.items():
+        now, gained, growth = counter_text(one)
+        yield Line(f"  {name:<{width}}{now:>11}{gained:>12}  {growth}", bool(_ends(one)))
+    yield from (Line(f"  new     {text}") for text in _new_lines(history))
+    yield from (Line(f"  note    {printable(text)}") for text in islice(history.notes, _MAX_LINES))
 
 
 def _title(history: History) -> str:

@@ -38,6 +38,7 @@ def report_text() -> str:
         SITE,
         Owner("shop.CACHE", "module shop", (), "list", 1.0),
         unresolved={"owner": "no time was left"},
+        ran_out_of_time=True,
         share=Share(Where((SITE,), SITE), 10, 20, "x"),
         companion="thread",
     )

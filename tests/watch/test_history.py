@@ -165,7 +165,7 @@ def test_the_lines_tell_all() -> None:
     history = history_of([20 + 9 * at for at in range(60)], limit=1024)
     new = {WORKER: {"/videos/a.mp4": 500, "pipe": 3}, "fd of python 1": {"/videos/a.mp4": 1}}
     history.add(Row(1059.0, new=new, notes=("sudo: no permission to read its descriptors; only its memory is read",)))
-    text = "\n".join(lines(history))
+    text = "\n".join(map(str, lines(history)))
     assert "1 python train.py: 59 s, 60 samples" in text
     assert "  fd                            561        +531  +9.00 per second" in text
     assert "  fd of pt_data_worker 2        551        +531  +9.00 per second" in text

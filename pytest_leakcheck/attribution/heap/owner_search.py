@@ -33,7 +33,7 @@ from pytest_leakcheck.attribution.heap.reference_paths import (
     is_runners,
     kept_by_interpreter,
 )
-from pytest_leakcheck.model.culprit import Owner, Step
+from pytest_leakcheck.model.culprit import OutOfTime, Owner, Step
 from pytest_leakcheck.probes import clock
 
 _NOTHING_GREW: Final = "no container or value grew at this rate"
@@ -202,7 +202,7 @@ def search(  # noqa: PLR0913 - the evidence, one by one
         try:
             holders = find_owners(sought, growing, survivors, new, ours, deadline=deadline)
         except TimeoutError:
-            return listed if listed.owners else Holders((), "the search ran out of time")
+            return listed if listed.owners else Holders((), OutOfTime("the search ran out of time"))
         if any(survivors is some for some in last) and not holders.objects:
             continue
         if holders.owners and (sought.identities is None or not _is_list_of_library(holders.owners[0])):

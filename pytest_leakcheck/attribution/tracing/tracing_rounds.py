@@ -26,7 +26,7 @@ from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
 from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, is_wait
-from pytest_leakcheck.model.culprit import Site, Where
+from pytest_leakcheck.model.culprit import OutOfTime, Site, Where
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 from pytest_leakcheck.probes.own_folder import own_folder, temporary_folder
@@ -69,7 +69,7 @@ _IN_ANOTHER_THREAD: Final = (
 )
 _MAX_LINES_SHOWN: Final = 3
 _NO_ITERATION_LEFT: Final = "no iteration was left to trace its calls"
-_NO_TIME_LEFT: Final = "no time was left to trace its calls"
+_NO_TIME_LEFT: Final = OutOfTime("no time was left to trace its calls")
 _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 
 

@@ -22,12 +22,13 @@ SITED = LibraryLeak("lib", "<2", "an opened file stays", resources=("fd",), site
 EXAMPLE = "write click<9: click._compat._default_text_stdout"
 
 
-def culprit(owner: str = "", *path: Site, why: str = "no container or value grew at this rate") -> Culprit:
+def culprit(owner: str = "", *path: Site, has_time: bool = True) -> Culprit:
     return Culprit(
         "fd",
         Where(path, path[0]) if path else None,
         owner=Owner(owner, "module lib", (), "x", 1.0) if owner else None,
-        unresolved={} if owner else {"owner": why},
+        unresolved={} if owner else {"owner": "no container or value grew at this rate"},
+        ran_out_of_time=not has_time,
     )
 
 
@@ -58,7 +59,7 @@ def test_a_line_of_a_package_says_enough_only_if_nothing_in_the_project_holds_th
     # Any code may add to these.
     assert fits(SITED, "fd", culprit("os.register_at_fork", TEST, OPEN))
     assert not fits(SITED, "fd", culprit("os.register_at_fork", TEST))
-    assert not fits(SITED, "fd", culprit("", TEST, OPEN, why="the search ran out of time"))
+    assert not fits(SITED, "fd", culprit("", TEST, OPEN, has_time=False))
     # A package that calls back into the project, whose own line leaks.
     assert not fits(SITED, "fd", culprit("", TEST, OPEN, replace(TEST, function="on_open")))
     assert not fits(SITED, "fd", culprit(""))

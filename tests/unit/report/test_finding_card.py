@@ -67,7 +67,7 @@ def test_the_command_that_measures_it_again() -> None:
     assert rerun_command(finding(), session) == 'pytest --leakcheck-scope=all "tests/test_shop.py::test_it"'
     assert rerun_command(finding("test_a.py::test[$x]"), Session()) == "pytest --leakcheck 'test_a.py::test[$x]'"
     assert rerun_command(finding("a loop in a script"), session) == ""
-    late = Culprit("fd", unresolved={"owner": "the search ran out of time"})
+    late = Culprit("fd", unresolved={"owner": "the search ran out of time"}, ran_out_of_time=True)
     one = finding(culprit=late)
     one = replace(one, recording=replace(one.recording, environment={"isolated": "yes"}))
     assert rerun_command(one, session) == (
