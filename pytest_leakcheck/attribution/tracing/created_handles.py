@@ -118,7 +118,8 @@ class Arrivals(Generic[Key]):
             self._calling_back.update(one.f_code for one in _iter_foreign(frame.f_back))
 
     def _list(self, event: Event) -> dict[Key, str]:
-        return dict(self._list_now() if event in ("end", "cut") else self._list_more(self._known))
+        now = self._list_now() if event in ("end", "cut") else self._list_more(self._known)
+        return now if type(now) is dict else dict(now)
 
     def _record_new(self, thread: int, event: Event, frame: FrameType, called: Any, now: dict[Key, str]) -> None:
         gone = self._drop_gone(now)

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
 import sys
 import threading
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pytest_leakcheck.attribution import handles
 from pytest_leakcheck.attribution.handles import (
+    ChangedFiles,
     Identities,
     describe_fd,
     describe_target,
@@ -22,6 +28,7 @@ from pytest_leakcheck.attribution.handles import (
 )
 from pytest_leakcheck.model.culprit import Held
 from pytest_leakcheck.probes.garbage_collector import open_targets
+from pytest_leakcheck.probes.processes import process_tree
 
 
 @pytest.mark.parametrize(
@@ -212,3 +219,40 @@ def test_the_folder_that_is_listed_has_no_number_of_a_file_that_was_closed() -> 
     # All lower numbers are in use, so the listing takes this one.
     number = min({*range(1000)} - {*open_files()})
     assert number not in open_files("self", {number: "closed"})
+
+
+def test_what_has_changed_is_found_without_listing_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    listings: list[int] = []
+
+    def listing(*given: Any) -> dict[int, str]:
+        listings.append(0)
+        return open_files(*given)
+
+    with closing(process_tree()) as tree, ExitStack() as stack:
+        tree.open()
+        changed = ChangedFiles(tree.own_fds)
+        known: Mapping[int, str] = open_files()
+        monkeypatch.setattr(handles, "open_files", listing)
+
+        def check(reads_all: bool) -> None:
+            nonlocal known
+            listings.clear()
+            known = dict(changed(known)) if reads_all else changed(known)
+            assert (known, bool(listings)) == (open_files(), reads_all)
+
+        first, second = (stack.enter_context(open(os.devnull, "rb")) for _ in range(2))  # noqa: PTH123
+        check(reads_all=False)
+        first.close()
+        check(reads_all=False)
+        # In its place, and one more.
+        stack.enter_context(socket.socket())
+        stack.enter_context(open(__file__, "rb"))  # noqa: PTH123
+        check(reads_all=False)
+        # Of those that were there before, and at a number of the program's choice.
+        known = dict(known)
+        second.close()
+        check(reads_all=True)
+        number = fcntl.fcntl(0, fcntl.F_DUPFD, 900)
+        check(reads_all=True)
+        os.close(number)
+        check(reads_all=True)
