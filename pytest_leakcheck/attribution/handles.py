@@ -399,11 +399,14 @@ def _hash_children_of_thread() -> int:
         return hash(file.read())
 
 
-def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hashable]) -> bool:
+def stand_for(
+    entries: Sequence[tuple[object, ...]], identities: Collection[Hashable], *, are_numbers: bool = False
+) -> bool:
     """Return whether entries (tuples of their parts) of a container stand for most of the handles, judged by a sample.
 
     An entry stands for a handle if it contains its number or name, or the object itself. An object of a type written in
-    C cannot be inspected, so that one such object suffices. The entries may include some that are older.
+    C cannot be inspected, so that one such object suffices, unless the handles are mere numbers, which Python code has
+    got. The entries may include some that are older.
     """
     sample = entries[:: max(1, len(entries) // _SAMPLE_SIZE)]
     wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))
@@ -415,7 +418,8 @@ def stand_for(entries: Sequence[tuple[object, ...]], identities: Collection[Hash
         for depth, level in enumerate(levels, start=1):
             for part in level.values():
                 # An mmap duplicates the descriptor that it was made from, and does not expose the number of the copy.
-                if depth <= _MAX_OPAQUE_DEPTH and (is_opaque_handle(type(part)) or type(part) is mmap.mmap):
+                is_hidden = is_opaque_handle(type(part)) or type(part) is mmap.mmap
+                if is_hidden and depth <= _MAX_OPAQUE_DEPTH and not are_numbers:
                     return True
                 found |= handles_of(part, known, by_value=True)
     return len(found) >= _MIN_HANDLE_SHARE * wanted > 0

@@ -478,7 +478,7 @@ class CauseSearch:
         if self._is_thread:
             has_leaked = self._causes.test_with(self.resource, "leak", made.line)
             return self._lack_owner(holders) and bool(has_leaked)
-        if holders.owners or not made.path or made.path[-1].call not in _MAKES_NUMBERS:
+        if holders.owners or not _makes_number(made):
             return False
         return all(is_ours(one.holder) or one.gained < LEAST * self._schedule.used for one in growing)
 
@@ -518,7 +518,7 @@ class CauseSearch:
         if made_of == "handles":
             # Where the trace was cut short, what is new since the verdict is known all the same.
             new = handles.new_handles(self.at_red, handles.take_identities(), self._verdict.resource)
-            return Sought(iterations, slope, identities=made.identities or new)
+            return Sought(iterations, slope, identities=made.identities or new, are_numbers=_makes_number(made))
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
             return Sought(iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind)
@@ -579,6 +579,11 @@ class CauseSearch:
             return
         cycles = (name_cycles(garbage, expected, some) for some in retained if some)
         self._found = replace(self._found, cycle=next(filter(None, cycles), self._found.cycle))
+
+
+def _makes_number(made: rounds.Made) -> bool:
+    """Return whether the call gives the program a descriptor without an object that closes it."""
+    return bool(made.path) and made.path[-1].call in _MAKES_NUMBERS
 
 
 def _own_identities() -> Iterator[int]:

@@ -66,7 +66,8 @@ class Sought:
     `identities`: the handles that still exist, if handles are retained. `in_python`: Python may have allocated it.
     `kind`: the type that all of it has, by its ``id()``; 0 if unknown.
     `more`: how many more objects of each type exist now, by its ``id()``; None if unknown. `exits`: how many more
-    callbacks `atexit` has. `unfit`: the containers whose new entries do not stand for it, by ``id()``.
+    callbacks `atexit` has. `unfit`: the containers whose new entries do not stand for it, by ``id()``. `are_numbers`: the
+    handles are descriptors without an object of Python.
     """
 
     iterations: int
@@ -78,6 +79,11 @@ class Sought:
     more: Mapping[int, int] | None = None
     exits: int = 0
     unfit: frozenset[int] = frozenset()
+    are_numbers: bool = False
+
+    def fits(self, entries: Sequence[tuple[object, ...]]) -> bool:
+        """Return whether entries (tuples of their parts) stand for most of the handles."""
+        return stand_for(entries, self.identities or (), are_numbers=self.are_numbers)
 
     def remaining(self, some: Sequence[object]) -> int:
         """Return how many of these new objects of one type did not replace another one."""
@@ -257,7 +263,7 @@ def _group_by_type(
         if count < max(2.0, LEAST * wanted) or LEAST * count > sought.remaining(some):
             continue
         if sought.identities is not None:
-            fits = count <= MOST * wanted + 1 and stand_for([(one,) for one in some], sought.identities)
+            fits = count <= MOST * wanted + 1 and sought.fits([(one,) for one in some])
         else:
             fits = sought.in_python or inspection.is_of_extension(type(some[0]))
         if fits:
@@ -276,7 +282,7 @@ def _group_by_type(
 def _gain_may_fit(sought: Sought, one: Growing) -> bool:
     """Return whether the entries that a container gained may be, or contain, what is retained."""
     if sought.identities is not None:
-        return not one.is_value and stand_for(inspection.last_entries(one.holder, one.gained), sought.identities)
+        return not one.is_value and sought.fits(inspection.last_entries(one.holder, one.gained))
     if sought.in_python or sought.size is None:
         return True
     # Memory that C code allocated belongs to large enough entries, or to objects of an extension type.

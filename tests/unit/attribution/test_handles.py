@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import socket
+import sqlite3
 import sys
 import threading
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from pytest_leakcheck.attribution.handles import (
     group_files,
     live_children,
     open_files,
+    stand_for,
     survivors,
     take_identities,
 )
@@ -256,3 +258,12 @@ def test_what_has_changed_is_found_without_listing_all(monkeypatch: pytest.Monke
         check(reads_all=True)
         os.close(number)
         check(reads_all=True)
+
+
+def test_an_object_of_c_stands_for_no_number_that_python_has_got() -> None:
+    numbers = range(1_000, 1_003)
+    with ExitStack() as stack:
+        hidden = [(stack.enter_context(closing(sqlite3.connect(":memory:"))),) for _ in numbers]
+        assert stand_for(hidden, numbers)
+        assert not stand_for(hidden, numbers, are_numbers=True)
+    assert stand_for([(number,) for number in numbers], numbers, are_numbers=True)
