@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import deque
-from typing import Any, ClassVar
+from typing import Any
 
 from cases.case import Case, nothing, numbers
 
@@ -107,20 +106,6 @@ class Frame:
         del cls.table
 
 
-class Recent:
-    """A cache in plain Python, filled more slowly than memory is judged."""
-
-    kept: ClassVar[dict[int, list[object]]] = {}
-    most: ClassVar = 260
-
-    @classmethod
-    def put(cls) -> None:
-        time.sleep(0.013)
-        if len(cls.kept) >= cls.most:
-            del cls.kept[next(iter(cls.kept))]
-        cls.kept[next(NUMBERS)] = [[]]
-
-
 CASES = (
     Case("timers_that_fire_later", clean=start_timer, teardown=end_timers,
          doubt="malloc keeps freed blocks for each of the threads", timed=True),
@@ -134,6 +119,4 @@ CASES = (
          doubt="the cache of `re` takes 512 patterns", settles_after=512),
     Case("long_pattern_for_each_number", clean=long_pattern, teardown=re.purge,
          doubt="the cache of `re` takes 512 patterns", settles_after=512),
-    Case("recent_entries", clean=Recent.put, teardown=Recent.kept.clear,
-         doubt="on a busy machine there is no time to fill it", settles_after=260),
 )  # fmt: skip

@@ -78,7 +78,7 @@ def test_the_arms_differ_by_what_is_learnt_from() -> None:
 def test_without_a_simulated_device_it_is_skipped_and_says_so(project: Project) -> None:
     without = ("-p", "no:leakcheck_incidents.simulated")
     outcome = project.run("--pyargs", INCIDENT.tests, "-k", "learning", "-rs", *without, leakcheck=False)
-    assert outcome.last_line == "2 skipped, 5 deselected"
+    assert outcome.last_line == "2 skipped, 7 deselected"
     assert "no simulated accelerator: load it with -p leakcheck_incidents.simulated" in outcome.text
 
 
