@@ -42,7 +42,7 @@ _TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([
 _PEER: Final = "socket to "
 _DIGITS: Final = re.compile(r"\d+")
 _NUMBERS_AND_TEXT: Final = re.compile(r"\d+|\D+")
-# So many free numbers are tried for a new descriptor.
+# A new descriptor is looked for among this many free numbers, the lowest ones.
 _MOST_FREE: Final = 32
 # Minimum share of the newly mapped bytes that a file must have to be reported.
 _MIN_MAPPING_SHARE: Final = 0.1
