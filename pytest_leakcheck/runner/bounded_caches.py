@@ -79,6 +79,15 @@ class Pruned:
     eviction: Eviction
     filled: int = 0
 
+    @property
+    def entries(self) -> int:
+        return length(self.container)
+
+    @property
+    def most(self) -> int:
+        """The number of entries that decides: the bound, if it is known."""
+        return self.eviction.bound or MOST_UNDECIDED
+
 
 @dataclass(slots=True)
 class _OwnerAtStart:
@@ -171,8 +180,7 @@ class BoundedOwners:
 
     def add_pruned(self, pruned: Pruned) -> bool:
         """Record a container that fills, and return whether it may do so longer: it was not known, and is not full."""
-        bound = pruned.eviction.bound or MOST_UNDECIDED
-        if length(pruned.container) >= bound or any(one.container is pruned.container for one in self._pruned):
+        if pruned.entries >= pruned.most or any(one.container is pruned.container for one in self._pruned):
             return False
         self._pruned.append(pruned)
         return True
@@ -180,9 +188,8 @@ class BoundedOwners:
     def count_undecided(self) -> tuple[int, int]:
         """Return how many entries a container without a known bound has gained since the start, and still may gain."""
         for one in self._pruned:
-            filled = length(one.container)
-            if not one.eviction.bound and one.filled < filled < MOST_UNDECIDED:
-                return filled - one.filled, MOST_UNDECIDED - filled
+            if not one.eviction.bound and one.filled < one.entries < one.most:
+                return one.entries - one.filled, one.most - one.entries
         return 0, 0
 
     def find_earlier(self, new: Collection[int]) -> bool:
@@ -210,7 +217,7 @@ class BoundedOwners:
             start.replaced |= start.filled >= bound and _count_new(start, owner, filled) >= bound
             start.filled, start.made_since, start.mark = filled, False, _read_mark(owner)
         for pruned in self._pruned:
-            pruned.filled = length(pruned.container)
+            pruned.filled = pruned.entries
         self._views = [(views, len(views.referenced_blocks)) for views, _then in self._views]
 
     def identities(self) -> frozenset[int]:
@@ -299,8 +306,8 @@ def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Ha
 
 
 def _measure_pruned(one: Pruned, resource: str) -> Filling | None:
-    filled, bound, by = length(one.container), one.eviction.bound, one.eviction.by
-    gained, most = filled - one.filled, bound or MOST_UNDECIDED
+    filled, most, by = one.entries, one.most, one.eviction.by
+    gained = filled - one.filled
     if gained <= 0 or filled > most or not find_resource(resource).is_memory:
         return None
     newest = [part for entry in last_entries(one.container, gained) for part in entry]
@@ -308,11 +315,11 @@ def _measure_pruned(one: Pruned, resource: str) -> Filling | None:
     if not holds:
         return None
     left = most - filled
-    if not bound:
+    if not one.eviction.bound:
         text = f"{by} removes entries from {one.name}, which has {filled:,}: {most:,} would decide"
         return Filling(text, holds, gained, full=False, left=left, is_bounded=False)
     # A function that makes room before it adds an entry leaves one place.
-    text = f"{one.name} is kept within its bound by {by}: {filled:,} of {bound:,}"
+    text = f"{one.name} is kept within its bound by {by}: {filled:,} of {most:,}"
     return Filling(text, holds, gained, left <= 1, left, holds * (1 + left / gained))
 
 

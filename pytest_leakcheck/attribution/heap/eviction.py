@@ -50,8 +50,9 @@ def find_eviction(container: object) -> Eviction | None:
     for names, holder in _iter_holders(container):
         codes = [code for code in _iter_code(holder) if not is_standard(code.co_filename)]
         removing = [code for code in codes if _removes(code, names)]
+        reader = _Reader(container, names, holder, {one.co_name for one in removing})
         for code in codes:
-            if bound := _Reader(container, names, holder, {one.co_name for one in removing}).read(code):
+            if bound := reader.read(code):
                 return Eviction(f"{code.co_qualname}()", bound)
         if removing and without_bound is None:
             without_bound = Eviction(f"{removing[0].co_qualname}()")
