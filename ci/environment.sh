@@ -26,6 +26,10 @@ install() {
 # What every test needs: the extra `test`, and the oldest supported pytest in an environment of its own.
 install_for_tests() {
   install test --editable '.[test]'
+  install_oldest
+}
+
+install_oldest() {
   local oldest=(pytest==8.4.0 pytest-subtests==0.15.0 --editable .) mark=.venv/oldest/installed
   if [ "$(cat "$mark" 2>/dev/null)" != "${oldest[*]}" ]; then
     say "making .venv/oldest with the oldest supported pytest"
