@@ -18,6 +18,9 @@ Collector: TypeAlias = Literal["on", "off"]
 Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted", "lost"]
 Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
 Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
+# Why readings were corrected: what counted ended by itself while it was waited for; the growth is judged without that
+# wait; it belongs to other programs, or is of unknown origin and gone; it was garbage; the harness made it.
+Why: TypeAlias = Literal["ended", "put back", "foreign", "garbage", "harness"]
 
 # The reason for a missing peak if no other is recorded: the test never called ``leakcheck.gauge``.
 NOT_READ: Final = "it was not read"
@@ -25,6 +28,8 @@ NOT_READ: Final = "it was not read"
 # kernel is higher than the highest of these readings, which is so many bytes.
 EXACT: Final = "memory peak"
 AT_CALLS: Final = "memory at calls"
+# No more corrections of a recording are kept.
+MOST_CORRECTIONS: Final = 200
 # The composition of a peak is analyzed at this share of it, because a second run does not quite reach the same peak.
 _NEAR_PEAK_RATIO: Final = 0.9
 
@@ -67,6 +72,27 @@ class Series(OfResource):
         """The amount by which the counter rose in each iteration in which it did."""
         steps = enumerate(pairwise(self.readings), 1)
         return {at: after - before for at, (before, after) in steps if after > before}
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A change of readings after they were made.
+
+    Attributes:
+        resource: The counter.
+        by: What was added to each of the readings, in its unit; mostly negative.
+        first: The first of these readings, from 0, the start level.
+        last: The last one; None for all that follow.
+        why: What the readings had counted.
+    """
+
+    SPARSE: ClassVar = True
+
+    resource: str
+    by: int
+    first: int
+    last: int | None
+    why: Why
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +146,7 @@ class Recording:
         peaks: The peak of each counter above the start while the test ran once, in its unit.
         phases: The amounts of the phases of the test, in the order in which their labels first ended.
         fullest: The child process that is first to reach its limit, for a red verdict on descriptors.
+        corrections: How the readings of the series were changed, in this order; the first `MOST_CORRECTIONS`.
     """
 
     SCHEMA: ClassVar[int] = 1
@@ -137,6 +164,7 @@ class Recording:
     peaks: Mapping[str, int] = field(default_factory=dict)
     phases: tuple[Phase, ...] = ()
     fullest: Fullest | None = None
+    corrections: tuple[Correction, ...] = ()
 
     def kind(self, resource: str) -> Kind:
         found = self.find(resource)

@@ -236,10 +236,11 @@ class Folder:
             for (above, top), name in zip(tops, names, strict=True)
         ]
 
-    def correct(self, column: array[int], last: int, *, set_aside: bool) -> None:
-        """Take entries off rows 0 to `last`: those in use by other processes, and those of unknown origin that are gone.
+    def leave_out(self, last: int, *, set_aside: bool) -> list[range]:
+        """Return, for each entry that must not count, in which of the rows 0 to `last` it was counted.
 
-        With `set_aside`, all others of unknown origin stop counting too. Entries in use here are no longer of unknown origin.
+        These are those in use by other processes, and those of unknown origin that are gone. With `set_aside`, all others
+        of unknown origin stop counting too. Entries in use here are no longer of unknown origin.
         """
         theirs = used_by_others(self.path, self._unknown) if self._unknown else frozenset()
         ours = used_here(self.path, self._unknown) - theirs if self._unknown else frozenset()
@@ -251,10 +252,9 @@ class Folder:
             self._gone.append((self._unknown.pop(name), last + 1))
             (self._theirs if name in theirs else self._aside)[name] = None
         self._count[0] -= len(left_out)
-        for first, until in self._gone:
-            for row in range(first, min(until, last + 1)):
-                column[row] -= 1
+        rows = [range(first, min(until, last + 1)) for first, until in self._gone]
         self._gone.clear()
+        return rows
 
     @property
     def unknown(self) -> bool:

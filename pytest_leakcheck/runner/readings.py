@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from math import ceil, inf
-from typing import Final
+from typing import Final, get_args
 
 from pytest_leakcheck.judge.growth import State, growth
 from pytest_leakcheck.judge.provenance import Provenance
-from pytest_leakcheck.model.recording import Series
+from pytest_leakcheck.model.recording import MOST_CORRECTIONS, Correction, Series, Why
 from pytest_leakcheck.model.resources import (
     CHILDREN,
     DESCRIPTORS,
@@ -53,6 +53,9 @@ _COLLECTION_SHARE: Final = 0.5
 _STEADY_ROWS: Final = 4
 # While a test retains no more memory than this, it may repeat growth that may end by itself.
 MAX_WAITING_BYTES: Final = 64 << 20
+_WHYS: Final[tuple[Why, ...]] = get_args(Why)
+# The numbers that one correction is stored as.
+_WIDTH: Final = 5
 MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
 
 
@@ -287,6 +290,8 @@ class CollectionPace:
 class Samples:
     """The readings so far: one column per counter, one row per iteration; row 0 is the start level.
 
+    Readers add rows. A row that was added is changed by `correct` alone, which takes note of it.
+
     Attributes:
         n: The index of the last row; -1 before the start level is read.
         released: The amount that the garbage collector released in each iteration, by resource.
@@ -305,6 +310,44 @@ class Samples:
         self.paced: list[Pace] = []
         self.kinds: dict[str, Kind] = {}
         self._children: dict[int, Pace] = {}
+        # In arrays, as in `Pace`: the corrections, and how many they are.
+        self._corrections = array("q", bytes(8 * _WIDTH * MOST_CORRECTIONS))
+        self._corrected = array("q", (0,))
+
+    def restart(self) -> None:
+        """Begin again with row 0."""
+        self.n = self._corrected[0] = 0
+
+    def correct(self, resource: str, rows: range, by: int, why: Why) -> None:
+        """Change the readings of these rows."""
+        column = self.columns[resource]
+        for row in rows:
+            column[row] += by
+        if by and rows:
+            self._note(resource, by, rows.start, rows.stop - 1, why)
+
+    def correct_last(self, resource: str, level: int, why: Why) -> None:
+        """Put another level into the last row."""
+        self.correct(resource, range(self.n, self.n + 1), level - self.columns[resource][self.n], why)
+
+    def leave_out(self, resource: str, by: int) -> None:
+        """Leave what the harness has allocated since the last row out of all later ones."""
+        self.own[resource][0] += by
+        if by:
+            self._note(resource, -by, self.n + 1, -1, "harness")
+
+    def _note(self, resource: str, by: int, first: int, last: int, why: Why) -> None:
+        if (at := self._corrected[0]) < MOST_CORRECTIONS:
+            numbers = list(self.columns).index(resource), by, first, last, _WHYS.index(why)
+            self._corrections[_WIDTH * at : _WIDTH * (at + 1)] = array("q", numbers)
+            self._corrected[0] += 1
+
+    def corrections(self) -> tuple[Correction, ...]:
+        names, stored = list(self.columns), iter(self._corrections[: _WIDTH * self._corrected[0]])
+        return tuple(
+            Correction(names[number], by, first, None if last < 0 else last, _WHYS[why])
+            for number, by, first, last, why in zip(*[stored] * _WIDTH, strict=True)
+        )
 
     def follow_children(self, pids: Iterable[int]) -> None:
         """Count the memory of these processes from now on, each as long as it lives, for resident memory."""

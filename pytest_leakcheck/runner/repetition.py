@@ -177,6 +177,7 @@ class Repetition:
             unavailable=sampler.instruments.reasons() if sampler else {},
             environment={**describe_environment(device.name if device else ""), **run.plan.process},
             phases=run.phases.take(),
+            corrections=sampler.samples.corrections() if sampler else (),
         )
 
 
@@ -218,6 +219,7 @@ def measure_block(
             limits=read_limits(),
             unavailable=sampler.instruments.reasons(),
             environment=describe_environment(),
+            corrections=sampler.samples.corrections(),
         )
         missing = conclude_finding.missing_verdicts(plan, sampler.instruments.missing)
         results.append(Result(plan, recording, (*verdicts, *missing), held))

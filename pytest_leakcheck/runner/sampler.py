@@ -116,8 +116,10 @@ class Sampler:
                 samples.paced.append(Pace(instruments.reads[name], column, own, tolerance))
             else:
                 self._quick.append((instruments.reads[name], column, own))
-        for name in instruments.folders:
+        self._folders: list[tuple[Folder, array[int]]] = []
+        for name, folder in instruments.folders.items():
             samples.columns[name] = samples.new_column()
+            self._folders.append((folder, samples.columns[name]))
 
     def close(self) -> None:
         """Close the instruments; the rows stay."""
@@ -139,7 +141,8 @@ class Sampler:
             folder.restart()
         for released in self.samples.released.values():
             released[:] = self.samples.new_column()
-        self.samples.n = self.settling.joins_in_vain = 0
+        self.samples.restart()
+        self.settling.joins_in_vain = 0
         self._garbage.clear()
         # A collection also untracks tuples and dicts that hold only atomic values, one nesting level at a time. This
         # must be complete before the start level is read.
@@ -166,7 +169,7 @@ class Sampler:
         """
         row = self.samples.n + 1
         if self.frozen.is_due and OBJECTS in self.samples.own:
-            self.samples.own[OBJECTS][0] += self.frozen.take()
+            self.samples.leave_out(OBJECTS, self.frozen.take())
         self._read_into(row, whole)
         self.samples.n = row
         if self.patient:
@@ -203,7 +206,7 @@ class Sampler:
         """Freeze again, and let the series continue: collected garbage counts as memory as if it still existed."""
         self.instruments.watch.refreeze()
         for name, value in zip(TREE, self.instruments.tree.read(), strict=True):
-            self.samples.columns[name][self.samples.n] = value
+            self.samples.correct_last(name, value, "garbage")
         self.subtract_own_work()
         self.frozen.note()
 
@@ -233,8 +236,10 @@ class Sampler:
         # temporary object.
         scratch = self.samples.n + 1
         self._read_into(scratch, True)
-        for name, own in self.samples.own.items():
-            own[0] += self.samples.columns[name][scratch] - self.samples.columns[name][self.samples.n]
+        for name in self.samples.own:
+            self.samples.leave_out(
+                name, self.samples.columns[name][scratch] - self.samples.columns[name][self.samples.n]
+            )
         for paced in self.samples.paced:
             paced.go_back_to(self.samples.n)
         self._due[0] = self.samples.n + 1
@@ -252,7 +257,7 @@ class Sampler:
             self.samples.columns[GAUGE_PREFIX + name][row] = gauge()
 
     def _read_folders(self, row: int) -> None:
-        for folder, column in self.settling.folder_columns:
+        for folder, column in self._folders:
             if folder.is_due():
                 self._list_folder(folder, row)
             column[row] = folder.count

@@ -73,7 +73,6 @@ class Settling:
     def __init__(self, samples: Samples, instruments: Instruments) -> None:
         """Take what the sampler has opened; waits and rests may correct `samples`."""
         self._samples, self._instruments = samples, instruments
-        self.folder_columns = [(folder, samples.columns[name]) for name, folder in instruments.folders.items()]
         self._waited_in_vain = self._suspected_in_vain = False
         self.deadline = inf
         self.waited_long = self._released_after = self._full_at = self._paced_at = 0.0
@@ -113,7 +112,8 @@ class Settling:
             for name in scarce:
                 value = getattr(tree, name) if name in TREE else instruments.read_one(name, samples)
                 if value < samples.columns[name][samples.n]:
-                    samples.columns[name][samples.n], fell = value, True
+                    samples.correct_last(name, value, "ended")
+                    fell = True
         self._waited_in_vain |= not fell and waited > 0
         self._suspected_in_vain |= suspected and not fell and waited > 0
         waited = clock.monotonic() - began
@@ -174,7 +174,7 @@ class Settling:
     def put_back(self) -> None:
         """Undo the correction: a last row that is lower, for a part that was waited for, would hide the growth."""
         for name, level in self._uncorrected.items():
-            self._samples.columns[name][self._samples.n] = level
+            self._samples.correct_last(name, level, "put back")
         self._uncorrected = {}
 
     def _scarce(self) -> list[str]:
@@ -220,12 +220,13 @@ class Settling:
         self._rested += seconds
 
     def correct_folder(self, resource: str, *, set_aside: bool = False) -> bool:
-        """Correct the rows of a folder by `Folder.correct`; return whether there were entries of unknown origin."""
-        for folder, column in self.folder_columns:
-            if folder.resource == resource and folder.unknown:
-                folder.correct(column, self._samples.n, set_aside=set_aside)
-                return True
-        return False
+        """Take entries of other programs off all rows; return whether there were entries of unknown origin."""
+        folder = self._instruments.folders.get(resource)
+        if folder is None or not folder.unknown:
+            return False
+        for rows in folder.leave_out(self._samples.n, set_aside=set_aside):
+            self._samples.correct(resource, rows, -1, "foreign")
+        return True
 
     def seconds_per_iteration(self) -> float:
         """Return the mean time of an iteration, without waits and rests."""
