@@ -34,6 +34,8 @@ _CALL: Final = re.compile(r"(\w+)\(")
 _ID_DIGITS: Final = 6
 _DIGEST_DIGITS: Final = 32
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
+# The object at which a reference path begins; `exits` are the callbacks of ``atexit``.
+RootKind: TypeAlias = Literal["module", "class", "thread", "frame", "exits", "other"]
 
 
 class OutOfTime(str):
@@ -120,7 +122,7 @@ def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     """
     if (owner := own_owner(culprit)) is not None:
         # The name of a class or of a cached function is without its module.
-        is_short = owner.root.startswith("class ") or owner.name.startswith("lru_cache of ")
+        is_short = owner.root_kind == "class" or owner.name.startswith("lru_cache of ")
         return fingerprint_of_owner(resource, culprit, owner.root if is_short else "")
     line = creating_line(culprit)
     if line is None or culprit is None:
@@ -171,9 +173,8 @@ def own_owner(culprit: Culprit | None) -> Owner | None:
     if culprit is None or culprit.owner is None:
         return None
     # Any code may add to what the interpreter or the standard library holds, but not to what an entry of that holds.
-    name, root = culprit.owner.name, culprit.owner.root
-    of_class = root.rpartition(" in ")[2] if root.startswith("class ") else ""
-    modules = {one.partition(".")[0] for one in (name, of_class)}
+    name, of_class = culprit.owner.name, culprit.owner.place if culprit.owner.root_kind == "class" else ""
+    modules = {re.split("[.:]", one)[0] for one in (name, of_class)}
     is_shared = not modules.isdisjoint(sys.stdlib_module_names) or name.startswith(_HELD_BY_INTERPRETER)
     return None if is_shared and "[" not in name else culprit.owner
 
@@ -328,6 +329,8 @@ class Owner:
     Attributes:
         name: A short name to search the source for, such as ``case._KEPT``.
         root: A description of the object at which the reference path begins.
+        root_kind: What that object is.
+        place: Where that object is found: ``case`` for a module, ``case:Trainer`` for a class; else empty.
         steps: The reference path, with the suspect reference marked.
         holds: The retained contents, such as ``20 × bytes, 3,033 B each``.
         gained: Entries added per iteration; for a single growing value, bytes or characters; 0 if unknown.
@@ -338,6 +341,8 @@ class Owner:
     steps: tuple[Step, ...]
     holds: str
     gained: float
+    root_kind: RootKind = "other"
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

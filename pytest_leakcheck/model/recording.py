@@ -24,10 +24,6 @@ Why: TypeAlias = Literal["ended", "put back", "foreign", "garbage", "harness"]
 
 # The reason for a missing peak if no other is recorded: the test never called ``leakcheck.gauge``.
 NOT_READ: Final = "it was not read"
-# Keys in the environment of a recording: its memory peak was read between two calls; or the coarser high-water mark of the
-# kernel is higher than the highest of these readings, which is so many bytes.
-EXACT: Final = "memory peak"
-AT_CALLS: Final = "memory at calls"
 # No more corrections of a recording are kept.
 MOST_CORRECTIONS: Final = 200
 # The composition of a peak is analyzed at this share of it, because a second run does not quite reach the same peak.
@@ -144,6 +140,8 @@ class Recording:
         unavailable: By resource, the reason why it could not be read.
         environment: Versions and machine, for the report.
         peaks: The peak of each counter above the start while the test ran once, in its unit.
+        exact: Whether the memory peak was read between two calls. Else it may be the kernel's coarser high-water mark.
+        at_calls: If it is that mark, the highest peak that was read between two calls, in bytes; else 0.
         phases: The amounts of the phases of the test, in the order in which their labels first ended.
         fullest: The child process that is first to reach its limit, for a red verdict on descriptors.
         corrections: How the readings of the series were changed, in this order; the first `MOST_CORRECTIONS`.
@@ -162,6 +160,8 @@ class Recording:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     peaks: Mapping[str, int] = field(default_factory=dict)
+    exact: bool = False
+    at_calls: int = 0
     phases: tuple[Phase, ...] = ()
     fullest: Fullest | None = None
     corrections: tuple[Correction, ...] = ()
@@ -235,7 +235,7 @@ class Point:
     @property
     def near_peak(self) -> int:
         """Bytes above the start, slightly below the highest reading of a rank, at which to analyze that rank's memory."""
-        read = [int(one.environment.get(AT_CALLS, 0)) or max(peaks_of(one, RESIDENT)) for one in self.recordings]
+        read = [one.at_calls or max(peaks_of(one, RESIDENT)) for one in self.recordings]
         return round(_NEAR_PEAK_RATIO * max(read))
 
     def kind(self, resource: str) -> Kind:
@@ -292,7 +292,7 @@ class Scaled:
         # Only that of resident memory may not be: from the kernel's coarser high-water mark, or with child processes.
         if resource != RESIDENT:
             return True
-        read = (EXACT in recording.environment for point in self.points for recording in point.recordings)
+        read = (recording.exact for point in self.points for recording in point.recordings)
         return all(read) and not any(point.children for point in self.points)
 
 

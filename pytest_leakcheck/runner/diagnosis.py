@@ -458,7 +458,7 @@ class CauseSearch:
             self.each = rate / owner.gained
 
     def _find_keepers(self, holders: Holders) -> Generator[None, None, None]:
-        if not holders.objects and holders.owners[0].name == "atexit":
+        if not holders.objects and holders.owners[0].root_kind == "exits":
             yield from self._find_keeper(atexit._ncallbacks, creates=True)
         # A root itself may hold the objects, such as a running frame. It has no entries that could be followed.
         for container in holders.objects[:1]:
@@ -471,7 +471,7 @@ class CauseSearch:
 
     def _lack_owner(self, holders: Holders) -> bool:
         # A thread that has not ended is no owner of itself.
-        return not holders.owners or (self._is_thread and holders.owners[0].root.startswith("thread "))
+        return not holders.owners or (self._is_thread and holders.owners[0].root_kind == "thread")
 
     def _is_lost(self, made: rounds.Made, holders: Holders, growing: Sequence[Growing]) -> bool:
         """Return whether nothing holds a descriptor that is a mere number, or a thread whose line is known to leak."""

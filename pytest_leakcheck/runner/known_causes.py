@@ -23,7 +23,6 @@ from pytest_leakcheck.model.recording import Recording
 if TYPE_CHECKING:
     from pytest_leakcheck.baseline.known_leaks import KnownLeaks
 
-_ROOT: Final = re.compile(r"module (?P<module>\S+)|class (?P<name>\S+) in (?P<of>\S+)")
 _ATTRIBUTE: Final = re.compile(r"\.?(\w+)")
 # Bytes may differ from those of the entries by this share, for the tables that hold these.
 _MAX_BYTES_SHARE: Final = 0.1
@@ -105,11 +104,9 @@ class KnownCauses:
 
 def find_container(owner: Owner) -> object:
     """Return the container of an owner as it is now; None if its name leads to none."""
-    root = _ROOT.fullmatch(owner.root)
-    if root is None:
-        return None
-    found: Any = sys.modules.get(root["module"] or root["of"])
-    for name in (*(root["name"] or "").split("."), *(step.via for step in _steps_to(owner))):
+    module, _colon, names = owner.place.partition(":")
+    found: Any = sys.modules.get(module)
+    for name in (*names.split("."), *(step.via for step in _steps_to(owner))):
         if name:
             attribute = _ATTRIBUTE.fullmatch(name)
             found = inspection.variables_of(found).get(attribute[1]) if attribute and found is not None else None

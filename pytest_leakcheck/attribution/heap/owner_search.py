@@ -33,7 +33,7 @@ from pytest_leakcheck.attribution.heap.reference_paths import (
     is_runners,
     kept_by_interpreter,
 )
-from pytest_leakcheck.model.culprit import OutOfTime, Owner, Step
+from pytest_leakcheck.model.culprit import OutOfTime, Owner, RootKind, Step
 from pytest_leakcheck.probes import clock
 
 _NOTHING_GREW: Final = "no container or value grew at this rate"
@@ -221,16 +221,20 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     return Holders(tuple(_held_by_interpreter(sought, came, growing, new)) if in_python else (), reason)
 
 
+# What the interpreter has of `atexit`.
+_CALLBACKS: Final = "callbacks"
+
+
 def _is_list_of_library(owner: Owner) -> bool:
     """Return whether the standard library holds the handles, which may only list what the program keeps."""
-    return owner.name.partition(".")[0] in sys.stdlib_module_names or owner.root.startswith("thread ")
+    return owner.name.partition(".")[0] in sys.stdlib_module_names or owner.root_kind == "thread"
 
 
 def _held_by_interpreter(
     sought: Sought, came: Sequence[object], growing: Sequence[Growing], new: Collection[int]
 ) -> Iterator[Owner]:
     """Yield what C holds more of: callbacks of `atexit`, variables of a context, handlers that hold earlier ones."""
-    counts = {("atexit", "callbacks"): (sought.exits, "callback of atexit.register()")}
+    counts = {("atexit", _CALLBACKS): (sought.exits, "callback of atexit.register()")}
     search = _Search(frozenset(new), frozenset(), {}, set())
     for handler in map(signal.getsignal, signal.valid_signals()):
         if id(handler) in search.new:
@@ -242,7 +246,9 @@ def _held_by_interpreter(
             counts[name, "variables"] = one.gained, "variable"
     for (name, via), (count, what) in counts.items():
         if count >= max(2.0, LEAST * sought.iterations * min(1.0, sought.rate or 1.0)):
-            yield Owner(name, name, (Step(name, via, suspect=True),), f"{count} × {what}", count / sought.iterations)
+            step = Step(name, via, suspect=True)
+            kind: RootKind = "exits" if via == _CALLBACKS else "other"
+            yield Owner(name, name, (step,), f"{count} × {what}", count / sought.iterations, kind)
 
 
 def _group_by_type(
@@ -469,6 +475,6 @@ def _without_test_runner(found: Sequence[tuple[Owner, object, bool]], *, joint: 
     if not other:
         return Holders((), f"the only objects that grow at this rate belong to the test runner ({found[0][0].root})")
     # Running frames come last, because they hold many objects only for a while.
-    other.sort(key=lambda pair: pair[0].root.startswith("frame "))
+    other.sort(key=lambda pair: pair[0].root_kind == "frame")
     owners, objects = zip(*other, strict=True)
     return Holders(owners, objects=objects, joint=joint and len(owners) > 1)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeGuard, cast
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_of_plugin
-from pytest_leakcheck.model.culprit import Owner, Step
+from pytest_leakcheck.model.culprit import Owner, RootKind, Step
 
 # The most levels of referrers, and per level the most objects whose referrers are searched, and of these referrers.
 _MAX_LEVELS: Final = 14
@@ -183,10 +183,23 @@ _SUSPENDED: Final = ((types.GeneratorType, "gi"), (types.CoroutineType, "cr"), (
 def describe_owner(path: Sequence[object], suspect: object, holds: str, gained: float = 0.0) -> Owner:
     """Describe a path from a root to what is retained; the step of the suspect is marked."""
     steps, name = _steps_of(path, suspect)
-    root = describe_holder(path[0])
-    # The name of a class is without its module.
-    where = f" in {inspection.module_of_type(path[0])}" if is_class(path[0]) else ""
-    return Owner(name or root, root + where, steps, holds, gained)
+    first = path[0]
+    root, place, where = describe_holder(first), module_name(first), ""
+    if is_class(first):
+        # The name of a class is without its module.
+        module = inspection.module_of_type(first)
+        where, place = f" in {module}", f"{module}:{inspection.class_name(first)}"
+    return Owner(name or root, root + where, steps, holds, gained, _root_kind(first), place)
+
+
+def _root_kind(root: object) -> RootKind:
+    if module_name(root):
+        return "module"
+    if is_class(root):
+        return "class"
+    if issubclass(type(root), threading.Thread):
+        return "thread"
+    return "frame" if type(root) is types.FrameType else "other"
 
 
 def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:

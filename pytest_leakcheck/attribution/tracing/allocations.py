@@ -438,7 +438,7 @@ def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
     steps += [Step("an instance", attribute, suspect=not entries) for attribute in attributes]
     steps += [Step(inspection.describe(held), f"[{inspection.length(held) - 1}]", suspect=True)] if entries else []
     name = f"{function} local {variable!r}{''.join(attributes)}"
-    return Owner(name, f"frame of {function}", tuple(steps), holds, 0.0)
+    return Owner(name, f"frame of {function}", tuple(steps), holds, 0.0, "frame")
 
 
 def _estimate_size(one: object) -> float:

@@ -27,7 +27,7 @@ from _pytest.config import create_terminal_writer
 
 from pytest_leakcheck.attribution.call_paths import is_harness, is_own
 from pytest_leakcheck.model.decoding import decode
-from pytest_leakcheck.model.recording import AT_CALLS, EXACT, Recording, Sizing
+from pytest_leakcheck.model.recording import Recording, Sizing
 from pytest_leakcheck.plugin import keys, silent_tmpdir
 from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
@@ -336,14 +336,15 @@ class SizedProtocol:
             series, peaks, phases = meter.end()
             self._board.iteration += 1
             del item.config.stash[keys.METER]
-        read = {EXACT: "between two calls"} if meter.exact else {AT_CALLS: str(meter.at_calls)}
         recording = Recording(
             item.nodeid,
             series,
             stopped="iterations",
             unavailable=meter.unavailable,
-            environment={**describe_environment(meter.device), **read},
+            environment=describe_environment(meter.device),
             peaks=peaks,
+            exact=meter.exact,
+            at_calls=0 if meter.exact else meter.at_calls,
             phases=phases,
         )
         self._write(Messages(recordings=(recording,)))

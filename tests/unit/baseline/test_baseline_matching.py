@@ -73,7 +73,9 @@ def finding(
     path = (own, *(path or ((Site("/project/shop.py", 7, line),) if line else ())))
     outside = [site for site in path if "/lib/" not in site.file]
     where = Where(path, outside[-1]) if len(path) > 1 else None
-    named = Owner(owner, root, (), "x", rate) if owner else None
+    of_class, _in, module = root.removeprefix("class ").partition(" in ")
+    place = f"{module}:{of_class}" if module else root.removeprefix("module ")
+    named = Owner(owner, root, (), "x", rate, "class" if module else "module", place) if owner else None
     verdict = Verdict(resource, "leak", slope=rate, iterations=229, explicit=False, colour="yellow")
     culprit = Culprit(resource, where, owner=named)
     test = f"{test}.py::{test}"

@@ -10,7 +10,7 @@ from pytest_leakcheck.judge.conclude_finding import Policy, conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
 from pytest_leakcheck.model.finding import Finding, Verdict
-from pytest_leakcheck.model.recording import EXACT, Engine, Phase, Point, Recording, Scaled
+from pytest_leakcheck.model.recording import Engine, Phase, Point, Recording, Scaled
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.report.finding_text import block, headline
 from pytest_leakcheck.report.summary import Tally, summary_lines
@@ -45,7 +45,7 @@ def scaled(
         recording = Recording(
             TEST,
             (),
-            environment={EXACT: "between two calls"},
+            exact=True,
             peaks={name: one[at] for name, one in peaks.items()},
             phases=(Phase("staged", {"rss": 3 * MIB}), Phase("sent", {"rss": MIB}, 4)) if not engine else (),
         )

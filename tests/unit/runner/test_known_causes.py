@@ -167,7 +167,7 @@ def test_what_everybody_holds_is_confirmed_by_the_line_that_adds_it(
     monkeypatch.setattr(sys, "path", [*sys.path])
     site = Site(shop.__file__, getattr(shop, known).__code__.co_firstlineno + line, known)
     steps = (Step("module sys", "path", suspect=False), Step("list of 7", "[6]", suspect=True))
-    owner = Owner("sys.path", "module sys", steps, "", 1.0)
+    owner = Owner("sys.path", "module sys", steps, "", 1.0, "module", "sys")
     causes = KnownCauses()
     causes.add(
         "test_a.py::test_a", "leak", Culprit("block", read_path((site,)), owner=owner, source=text_of(site)), 1.0
