@@ -105,7 +105,7 @@ class _Status(_Reader):
 
 
 class Rss(_Status):
-    """``rss``: anonymous resident bytes (RssAnon and RssShmem) after ``malloc_trim``.
+    """``rss``: anonymous resident bytes (RssAnon, RssShmem, HugetlbPages) after ``malloc_trim``.
 
     Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
     so `read` first returns them to the system (trims them); with varying allocation sizes, the value still fluctuates
@@ -122,7 +122,9 @@ class Rss(_Status):
         if self.named:
             self.trim()
         text = self._status.read(4096)
-        return _field(text, b"RssAnon:") + _field(text, b"RssShmem:")
+        # The kernel counts huge pages of hugetlbfs apart, if it has them.
+        huge = _field(text, b"HugetlbPages:") if b"HugetlbPages:" in text else 0
+        return _field(text, b"RssAnon:") + _field(text, b"RssShmem:") + huge
 
 
 class PeakRss(_Status):

@@ -369,6 +369,17 @@ def test_rss_sees_pages_that_were_touched_and_given_back() -> None:
     rss.close()
 
 
+@pytest.mark.parametrize(("huge", "more"), [("", 0), ("HugetlbPages:\t    4096 kB\n", 4 * MIB)])
+def test_rss_has_huge_pages_where_the_kernel_counts_them(huge: str, more: int) -> None:
+    """Simulated: the machine that runs the tests may have none."""
+    rss, text = Rss(), f"RssAnon:\t    1024 kB\nRssFile:\t       8 kB\nRssShmem:\t    2048 kB\n{huge}Threads:\t1\n"
+    rss.open()
+    status, rss._status = rss._status, SimpleNamespace(read=lambda _size: text.encode())  # type: ignore[assignment]
+    assert rss.read() == 3 * MIB + more
+    rss._status = status
+    rss.close()
+
+
 @pytest.mark.parametrize(
     ("resource", "reason"),
     [
