@@ -136,9 +136,14 @@ def command_of(pid: int) -> str:
     return "gone"
 
 
-def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, str]:
-    """Return how many bytes are left before memory runs out, and what sets the limit: a cgroup or the machine."""
-    rooms = [(psutil.virtual_memory().available, "memory of the machine")]
+def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, str] | None:
+    """Return how many bytes are left before memory runs out, and what sets the limit: a cgroup or the machine.
+
+    None if neither can be read, as in a container that hides most of /proc.
+    """
+    rooms = []
+    with contextlib.suppress(OSError):
+        rooms.append((psutil.virtual_memory().available, "memory of the machine"))
     for group in groups_of(pid, proc, mount):
         with contextlib.suppress(OSError, ValueError):
             lines = (group.folder / "memory.stat").read_text(encoding="ascii").splitlines()
@@ -146,7 +151,7 @@ def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, 
             reclaimable = next((int(number) for name, number in map(str.split, lines) if name == group.cache), 0)
             room = group.limit - int(group.usage.read_text(encoding="ascii")) + reclaimable
             rooms.append((max(0, room), f"cgroup {group.folder.name or 'root'}"))
-    return min(rooms)
+    return min(rooms, default=None)
 
 
 class Devices:
@@ -241,8 +246,9 @@ class Following:
         limits = {name: (limit, f"ulimit -n {limit:,}") for name, limit in self.tree.fd_limits()}
         for name, (used, free) in self._device_memory.items():
             limits[name] = used + free, f"device {name.partition(':')[2]}"
-        room, because = memory_room(self.tree.root)
-        return limits | {RESIDENT: (values[RESIDENT] + room, because)}
+        if (found := memory_room(self.tree.root)) is not None:
+            limits[RESIDENT] = values[RESIDENT] + found[0], found[1]
+        return limits
 
     def _record(self, row: Row) -> None:
         self.history.add(row)

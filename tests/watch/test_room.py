@@ -58,6 +58,14 @@ class NVMLError(Exception):
     pass
 
 
+def test_no_room_is_told_where_the_machine_hides_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden() -> None:
+        raise FileNotFoundError("/proc/meminfo")
+
+    monkeypatch.setattr(psutil, "virtual_memory", hidden)
+    assert memory_room(7, tmp_path / "proc", tmp_path / "cgroup") is None
+
+
 def fake_nvml(*, lost: bool = False) -> SimpleNamespace:
     """Two devices; the first is used by process 7 and another, the second by the other alone."""
     other = SimpleNamespace(pid=8, usedGpuMemory=GIB)
