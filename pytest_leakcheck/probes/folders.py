@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import tempfile
 from array import array
 from collections import Counter
@@ -83,7 +84,7 @@ class Folder:
 
     Resolution: one entry. Noise: entries of unknown origin. Cost: 1 us while nothing changes, otherwise one listing; a
     private folder with subfolders is listed each time. Scope: the machine, or this process tree if the folder is
-    private. Fallback: without /dev/shm (macOS, Windows) ``shm`` is unavailable.
+    private. Fallback: without /dev/shm (macOS, Windows) ``shm`` is unavailable, and ``disk`` on Windows.
     """
 
     # Off if no budget names the resource: what is created outside the folder then does not count.
@@ -118,7 +119,9 @@ class Folder:
             scandir(self.path).close()
             self._file = open_own(self.path)
         except OSError as error:
-            raise Unavailable(f"{self.path} cannot be watched here ({error})") from None
+            is_folder = sys.platform == "win32" and isinstance(error, PermissionError)
+            why = "Windows opens no folder as a file" if is_folder else error
+            raise Unavailable(f"{self.path} cannot be watched here ({why})") from None
         for listener in filter(None, (self._made, self.elsewhere)):
             listener.start()
         self.restart()

@@ -274,7 +274,8 @@ def is_quiet() -> bool:
 
 def thread_cache_bytes() -> int:
     """Return how many bytes of freed blocks malloc keeps for each thread, at most, and counts as in use."""
-    heap = _open_heap()
+    # On Windows, `ctypes` does not find the malloc of this process.
+    heap = _open_heap() if sys.platform != "win32" else None
     return sum(_TCACHE_SIZES) * _count_kept(heap.read, _libc().free) if heap is not None else 0
 
 
