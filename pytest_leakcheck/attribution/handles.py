@@ -44,6 +44,8 @@ _DIGITS: Final = re.compile(r"\d+")
 _NUMBERS_AND_TEXT: Final = re.compile(r"\d+|\D+")
 # A new descriptor is looked for among this many free numbers, the lowest ones.
 _MOST_FREE: Final = 32
+_TASKS: Final = Path("/proc/self/task")
+_CHILDREN_OF_THREAD: Final = Path("/proc/thread-self/children")
 # Minimum share of the newly mapped bytes that a file must have to be reported.
 _MIN_MAPPING_SHARE: Final = 0.1
 
@@ -373,11 +375,12 @@ class Things:
 def things_of(resource: str, count: Callable[[], int], folder: Folder | None = None) -> Things | None:
     """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""
     kind = find_resource(resource).handles
-    if kind == "fds":
+    # Without /proc, these are only counted: a listing of `threading` leaves out threads that are being started.
+    if kind == "fds" and open_targets():
         return Things(count, open_files, in_children=True, list_more=ChangedFiles(count))
-    if kind == "threads":
+    if kind == "threads" and _TASKS.exists():
         return Things(count, lambda: dict.fromkeys(running_threads(), ""))
-    if kind == "children":
+    if kind == "children" and _CHILDREN_OF_THREAD.exists():
         return Things(_hash_children_of_thread, lambda: dict.fromkeys(live_children(), ""))
     if kind == "tasks":
         return Things(count, live_tasks)
@@ -395,7 +398,7 @@ def pieces_of(device: Vram) -> Things | None:
 
 def _hash_children_of_thread() -> int:
     """Return a number that changes with the child processes of this thread; walking the process tree takes too long."""
-    with Path("/proc/thread-self/children").open("rb", buffering=0) as file:
+    with _CHILDREN_OF_THREAD.open("rb", buffering=0) as file:
         return hash(file.read())
 
 

@@ -199,7 +199,8 @@ def thread_ids() -> frozenset[str]:
     try:
         return frozenset(os.listdir("/proc/self/task"))
     except OSError:
-        return frozenset(str(thread.native_id) for thread in threading.enumerate())
+        # One that is being started has no id yet.
+        return frozenset(str(thread.native_id) for thread in threading.enumerate() if thread.native_id)
 
 
 def others_run() -> bool:

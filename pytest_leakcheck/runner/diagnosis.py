@@ -513,7 +513,7 @@ class CauseSearch:
     def _describe_sought(self, made: rounds.Made) -> Sought:
         slope, made_of = self._verdict.slope, self._resource.made_of
         iterations = max(1, self._schedule.used)
-        if made_of == "anything":
+        if made_of == "anything" or (made_of == "handles" and self._things() is None):
             return Sought(iterations, slope, in_python=True)
         if made_of == "handles":
             # Where the trace was cut short, what is new since the verdict is known all the same.

@@ -30,6 +30,7 @@ from pytest_leakcheck.probes.processes import (
     mask_secrets,
     own_tree,
     process_tree,
+    thread_ids,
 )
 from pytest_leakcheck.runner.readings import Instruments
 from pytest_leakcheck.watch.follower import command_of
@@ -214,6 +215,16 @@ def test_this_platform_has_its_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(process_tree(), LinuxTree)
     monkeypatch.setattr(sys, "platform", "darwin")
     assert isinstance(process_tree(), PortableTree)
+
+
+def test_without_proc_a_thread_that_is_being_started_has_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(path: str) -> list[str]:
+        raise FileNotFoundError(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "listdir", hidden)
+        patch.setattr(threading, "enumerate", lambda: [threading.main_thread(), threading.Thread()])
+        assert thread_ids() == {str(threading.main_thread().native_id)}
 
 
 def test_the_tree_has_children_that_were_not_waited_for() -> None:
