@@ -35,6 +35,8 @@ _EXIT_SECONDS: Final = 2.0
 # Seconds between SIGTERM and SIGKILL.
 TERMINATE_SECONDS: Final = 2.0
 # Lines of output that `excerpt` keeps.
+# On Windows, SIGTERM ends a process at once.
+_KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 _MAX_EXCERPT_LINES: Final = 30
 _MAX_ERRNO: Final = 4095
 # From <sys/prctl.h>.
@@ -126,7 +128,9 @@ class BoardView:
 
     def _read(self) -> array[int]:
         """Return the numbers of all ranks; the last ones if the file has been cut."""
-        read = os.pread(self._file.fileno(), len(self._last) * self._last.itemsize, 0)
+        # Windows has no `pread`.
+        self._file.seek(0)
+        read = self._file.read(len(self._last) * self._last.itemsize)
         if len(read) == len(self._last) * self._last.itemsize:
             self._last = array("q", read)
         return self._last
@@ -309,7 +313,7 @@ def end_tree(*processes: subprocess.Popen[bytes] | Process, grace: float, group:
     finally:
         # In `finally`, so that a second Ctrl-C shortens the grace period, but does not skip the kill.
         for process in processes:
-            _send_signal(process, signal.SIGKILL, group=group)
+            _send_signal(process, _KILL, group=group)
         for one in below:
             with contextlib.suppress(psutil.Error):
                 one.kill()
