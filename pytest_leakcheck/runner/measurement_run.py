@@ -195,7 +195,10 @@ def _limit_device(device: Vram | None, size: int) -> Callable[[], None]:
 
 
 def _limit_memory(size: int) -> Callable[[], None]:
-    pages = [int(number) for number in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
+    try:
+        pages = [int(number) for number in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
+    except FileNotFoundError:
+        raise Unavailable("resident memory is read from /proc, which exists only on Linux") from None
     mapped, resident = (number * PAGE for number in pages)
     if size <= resident:
         has = format_amount(resident, "bytes")
