@@ -22,6 +22,8 @@ _PEEK_FLAGS: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid
 _TRIES: Final = 5
 _ZOMBIE: Final = b"Z"
 _ENDED: Final = (_ZOMBIE, b"X", b"")
+# That of a child which a container hides in /proc, no letter of the kernel.
+_HIDDEN_STATE: Final = b"?"
 
 
 class TreeCount(NamedTuple):
@@ -42,10 +44,10 @@ class LinuxTree:
     about 60 us more for each child. Scope: the process tree, with threads of C code. A child that has ended and was
     never waited for (a zombie) counts as a process, because it occupies a process id. An inherited descriptor counts
     once, for the process that opened it (`InheritedDescriptors`). Not counted: zombies below child processes, processes
-    that end during the walk, processes of other users, and daemons that have left the tree by a double fork. Fallback:
-    before kernel 6.2, the size of the directory is not the number of descriptors, so it is listed. `open` tries both
-    numbers, because a sandbox may imitate /proc without them: a number that does not count a new descriptor is not
-    used.
+    that end during the walk, processes of other users below children, and daemons that have left the tree by a double
+    fork. Fallback: before kernel 6.2, the size of the directory is not the number of descriptors, so it is listed. `open`
+    tries both numbers, because a sandbox may imitate /proc without them: a number that does not count a new descriptor is
+    not used.
     """
 
     def __init__(self) -> None:
@@ -95,9 +97,9 @@ class LinuxTree:
         except ChildProcessError:
             return TreeCount(fds, threads, 0)
         root = os.getpid()
-        children = {child: _state(child) for child in _children(root)}
-        processes = list(children.values()).count(_ZOMBIE)
-        alive = [child for child, state in children.items() if state not in _ENDED]
+        children = {child: _state(child) or _state_if_hidden(child) for child in _children(root)}
+        processes = sum(state in (_ZOMBIE, _HIDDEN_STATE) for state in children.values())
+        alive = [child for child, state in children.items() if state not in (*_ENDED, _HIDDEN_STATE)]
         for parent, pid in chain(zip(repeat(root), alive), *map(family, alive)):
             # The process may end between two of these lines, or belong to another user.
             with contextlib.suppress(OSError):
@@ -273,6 +275,15 @@ def _state(pid: int | str) -> bytes:
 # Of a command line, reports show this much.
 _MAX_COMMAND_CHARACTERS: Final = 200
 _HIDDEN: Final = "…"
+def _state_if_hidden(child: int) -> bytes:
+    """Return `_HIDDEN_STATE` for a child that /proc does not show (``hidepid``); empty if it was waited for meanwhile."""
+    try:
+        os.waitid(os.P_PID, child, _PEEK_FLAGS)
+    except ChildProcessError:
+        return b""
+    return _HIDDEN_STATE
+
+
 # The programs whose values of options are shown, if the option is one of these.
 _OUR_PROGRAMS: Final = frozenset({"pytest", "py.test", "pytest_leakcheck", "pytest-leakcheck"})
 _OUR_OPTION: Final = re.compile(
