@@ -29,7 +29,7 @@ import pytest
 
 from pytest_leakcheck.attribution.call_paths import PACKAGE_FOLDER, is_standard
 from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.judge.conclude_finding import Result, measurement_failed
+from pytest_leakcheck.judge.conclude_finding import Result, measurement_failed, unavailable
 from pytest_leakcheck.model import LeakcheckError, describe_error
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.regular_file import NEW, Ours, append, replace_file
@@ -163,7 +163,8 @@ def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
     if not (of_test or innermost.startswith(PACKAGE_FOLDER) or is_standard(innermost)):
         raise error
     budget = next((one for one in plan.budgets if one.explicit), plan.budgets[0])
-    verdict = measurement_failed(budget, why_failed(error))
+    is_unavailable, why = isinstance(error, Unavailable), why_failed(error)
+    verdict = unavailable(budget.resource, why) if is_unavailable else measurement_failed(budget, why)
     return Result(plan, Recording(plan.test, (), stopped="failed"), (verdict,), {})
 
 

@@ -59,7 +59,10 @@ class LinuxTree:
         self._inherited = InheritedDescriptors()
 
     def open(self) -> None:
-        self._fds, self._tasks = open_own("/proc/self/fd"), open_own("/proc/self/task")
+        try:
+            self._fds, self._tasks = open_own("/proc/self/fd"), open_own("/proc/self/task")
+        except FileNotFoundError:
+            raise Unavailable("all counts are read from /proc, which is not mounted here") from None
         self._sized = self._counts_descriptors()
         if not (self._sized or self._counts_descriptors()):
             self.close()
@@ -272,9 +275,6 @@ def _state(pid: int | str) -> bytes:
         return b""
 
 
-# Of a command line, reports show this much.
-_MAX_COMMAND_CHARACTERS: Final = 200
-_HIDDEN: Final = "…"
 def _state_if_hidden(child: int) -> bytes:
     """Return `_HIDDEN_STATE` for a child that /proc does not show (``hidepid``); empty if it was waited for meanwhile."""
     try:
@@ -284,6 +284,9 @@ def _state_if_hidden(child: int) -> bytes:
     return _HIDDEN_STATE
 
 
+# Of a command line, reports show this much.
+_MAX_COMMAND_CHARACTERS: Final = 200
+_HIDDEN: Final = "…"
 # The programs whose values of options are shown, if the option is one of these.
 _OUR_PROGRAMS: Final = frozenset({"pytest", "py.test", "pytest_leakcheck", "pytest-leakcheck"})
 _OUR_OPTION: Final = re.compile(

@@ -164,7 +164,10 @@ class BoardView:
 
 def unsupported() -> str:
     """Return why no process can be started and ended as a group here; empty if that is possible."""
-    return "" if hasattr(os, "killpg") else "a separate process needs process groups, which this system does not have"
+    if not hasattr(os, "killpg"):
+        return "a separate process needs process groups, which this system does not have"
+    is_hidden = sys.platform.startswith("linux") and not Path("/proc/self").exists()
+    return "a separate process needs /proc, which is not mounted here" if is_hidden else ""
 
 
 def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
