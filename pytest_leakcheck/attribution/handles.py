@@ -302,11 +302,13 @@ def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
     now = clock.wall_time()
     began: list[tuple[float, str]] = []
     for pid, command in children.items():
-        with contextlib.suppress(psutil.Error):
+        # A container may hide /proc/stat, which psutil reads for the time.
+        with contextlib.suppress(psutil.Error, OSError):
             began.append((psutil.Process(pid).create_time(), command))
     oldest = {command: start for start, command in sorted(began, reverse=True)}
     return tuple(
-        replace(one, note=f"the oldest for {now - oldest.get(one.what, now):.1f} s") for one in group(children.values())
+        replace(one, note=f"the oldest for {now - oldest[one.what]:.1f} s") if one.what in oldest else one
+        for one in group(children.values())
     )
 
 

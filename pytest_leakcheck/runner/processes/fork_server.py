@@ -28,13 +28,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from pytest_leakcheck.attribution.call_paths import is_standard
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.foreign_files import private
 from pytest_leakcheck.probes.own_descriptors import keep_high
 from pytest_leakcheck.probes.own_folder import temporary_folder
+from pytest_leakcheck.probes.processes import own_tree
 from pytest_leakcheck.runner.processes.supervisor import TERMINATE_SECONDS, Start, die_with, end_tree, start_process
 
 # Seconds to answer what takes a few milliseconds.
@@ -201,7 +200,7 @@ class Server:
             self._try_to_fork()
         if len(threads := os.listdir("/proc/self/task")) > 1:
             return f"{len(threads)} threads run"
-        if psutil.Process().children():
+        if len(own_tree()) > 1:
             return "a child process runs"
         return self._find_open() or _find_shared_memory()
 

@@ -24,6 +24,7 @@ import psutil
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.foreign_files import private, read_tail
 from pytest_leakcheck.probes.memory import load_libc
+from pytest_leakcheck.probes.processes import descendants
 
 # Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use, and a fixed threshold
 # for mmap (bytes), which otherwise moves as blocks are freed.
@@ -34,9 +35,9 @@ _POLL_SECONDS: Final = 0.01
 _EXIT_SECONDS: Final = 2.0
 # Seconds between SIGTERM and SIGKILL.
 TERMINATE_SECONDS: Final = 2.0
-# Lines of output that `excerpt` keeps.
 # On Windows, SIGTERM ends a process at once.
 _KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
+# Lines of output that `excerpt` keeps.
 _MAX_EXCERPT_LINES: Final = 30
 _MAX_ERRNO: Final = 4095
 # From <sys/prctl.h>.
@@ -345,6 +346,12 @@ def _send_signal(process: subprocess.Popen[bytes] | Process, number: int, *, gro
 
 
 def _descendants(pid: int) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).children(recursive=True)
-    return []
+        if not sys.platform.startswith("linux"):
+            return psutil.Process(pid).children(recursive=True)
+        # psutil also reads /proc/stat, which a container may hide.
+        for one in descendants(pid):
+            with contextlib.suppress(psutil.Error):
+                found.append(psutil.Process(one))
+    return found

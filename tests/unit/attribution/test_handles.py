@@ -85,7 +85,7 @@ def test_survivors_are_what_is_new() -> None:
         # Descriptor 4 was closed and its number used again.
         "fd": (Held("socket", 2), Held("/clip.mp4", 2, "in child old")),
         "thread": (Held("Thread-N (work)", 2),),
-        "process": (Held("sleep 60", 1, "the oldest for 0.0 s"),),
+        "process": (Held("sleep 60", 1),),
         "task": (),
         "mmap": (),
     }
