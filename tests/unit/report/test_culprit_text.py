@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import pytest
 
-from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step, Where, fingerprint, own_line
+from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step, Where, fingerprint, own_line, short_file
 from pytest_leakcheck.report.finding_text import (
     ARROW,
     cycle_text,
@@ -245,6 +245,13 @@ def test_a_leak_of_a_package_is_one_cause_in_all_tests_that_reach_it() -> None:
 def test_a_line_of_the_project_is_told_by_its_file(file: str, own: bool) -> None:
     line = Site(file, 3, "read", "open()")
     assert (own_line(Culprit("fd", Where((line,), line), owner=OWNER)) is not None) is own
+
+
+def test_a_file_of_windows_is_shown_without_its_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_leakcheck.model.culprit.PurePath", PureWindowsPath)
+    assert short_file("C:\\venv\\Lib\\site-packages\\av\\container\\input.py") == "av/container/input.py"
+    assert short_file("D:\\shop\\loader.py") == "loader.py"
+    assert short_file("D:\\shop\\carts\\__init__.py") == "carts/__init__.py"
 
 
 def test_a_line_of_a_test_counts_if_the_test_itself_keeps_what_it_creates() -> None:
