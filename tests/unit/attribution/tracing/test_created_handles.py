@@ -124,9 +124,10 @@ def test_threads_at_once_are_told_apart_nearly_always(kept: Keeper) -> None:
     found = arrived(lambda: by_thread_of_a_pool(kept, leaks=True), rounds=15)
     assert len(found) == 15
     right = [arrival for arrival in found if within(arrival.path, HERE)[-1] == (*JOB, "dup()")]
-    # A wrong one is marked as uncertain.
+    # The other ones are marked as uncertain, or end at the line that handed the work over.
     assert len(right) >= 8
-    assert not [arrival for arrival in found if arrival.exact and arrival not in right]
+    handed_over = [one for one in found if within(one.path, HERE)[-1][2] == "ThreadPoolExecutor.submit()"]
+    assert not [one for one in found if one.exact and one not in (*right, *handed_over)]
     kept.close()
     assert arrived(lambda: by_thread_of_a_pool(kept, leaks=False)) == []
 
