@@ -245,7 +245,7 @@ class Settings:
     library_leaks: bool = _option(
         "library-leaks",
         True,
-        "Report known leaks of installed packages, such as those of click 8, but fail no test for them.",
+        "Report known leaks of installed packages and of CPython, such as those of click 8, but fail no test for them.",
         only="file",
     )
     library: tuple[str, ...] = _option(

@@ -219,6 +219,18 @@ def library_lines(culprit: Culprit) -> tuple[Site, ...]:
     return tuple(found)
 
 
+def standard_lines(culprit: Culprit) -> tuple[str, ...]:
+    """Return the lines of the standard library below the last line of other code, as ``file:function``, outermost first."""
+    found: list[str] = []
+    for site in culprit.where.path if culprit.where is not None else ():
+        if _is_standard(site.file):
+            file = _STANDARD.split(site.file)[-1].replace("\\", "/")
+            found.append(f"{file}:{site.function}")
+        else:
+            found.clear()
+    return tuple(found)
+
+
 def short_file(file: str) -> str:
     """Return the name of a file without the folders of this machine: from its package on, if it is installed."""
     parts = PurePath(file).parts

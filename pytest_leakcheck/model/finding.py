@@ -96,7 +96,7 @@ class Finding:
         reasons: The reasons given in the budgets, by resource.
         culprit: The known cause of the worst verdict.
         third_party: Why a verdict that would be red is yellow: no suspect line is in the packages of
-            ``--leakcheck-blame``, or it is a known leak of an installed package. Else empty.
+            ``--leakcheck-blame``, or it is a known leak of an installed package or of CPython. Else empty.
         known: The id of the entry in the file of known leaks, if a verdict that would be red is yellow for it.
         out_of_time: Resources without a verdict, because the time for the test was over. They are left out only of a
             test without a mark, which is judged on the others.
