@@ -253,7 +253,7 @@ def conclude(result: Result, policy: Policy) -> Finding:
 
 
 def _account_for_known(finding: Finding, policy: Policy) -> Finding:
-    """Make a red finding on a known leak yellow; one that is red nevertheless says why."""
+    """Make a red finding on a known leak yellow; one that is red nevertheless, or a mere warning, says why."""
     worst, *others = finding.verdicts
     # A budget in the code is a contract, which no file takes back.
     may_be_known = worst.outcome in ("leak", "unclosed") and not worst.explicit
@@ -261,7 +261,8 @@ def _account_for_known(finding: Finding, policy: Policy) -> Finding:
     # cannot be read, would be hidden.
     # An update lists each leak, also one that fails no test under ``fail_on``.
     updating = policy.known is not None and policy.known.updating and not finding.third_party
-    if not (worst.colour == "red" or updating) or not may_be_known or any(one.colour == "red" for one in others):
+    counts = worst.colour == "red" or updating
+    if not (counts or worst.outcome == "unclosed") or not may_be_known or any(one.colour == "red" for one in others):
         return finding
     yellow = (replace(worst, colour="yellow"), *others)
     if policy.library is not None:
@@ -270,7 +271,7 @@ def _account_for_known(finding: Finding, policy: Policy) -> Finding:
 
         if leak := find_library_leak(finding, policy.library):
             return replace(finding, verdicts=yellow, third_party=f"known: {leak}")
-    if policy.known is None:
+    if policy.known is None or not counts:
         return finding
     match = policy.known.match(finding)
     if policy.known.updating or match.state == "known":

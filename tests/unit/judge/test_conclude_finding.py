@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_leakcheck.baseline import library_leaks
 from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeaks
+from pytest_leakcheck.baseline.library_leaks import LibraryLeak
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
+from pytest_leakcheck.model.culprit import Culprit, Site, Where
 from pytest_leakcheck.model.finding import Seen, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
 
@@ -47,6 +50,29 @@ def test_the_colour_of_a_verdict(
 
 def test_what_is_tolerated_is_never_red() -> None:
     assert conclude(result(Verdict("fd", "unclosed", tolerated=True)), Policy(AUTO)).colour == "yellow"
+
+
+def test_a_warning_names_the_known_leak_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    parse = Site("/usr/lib/python3.12/xml/etree/ElementTree.py", 9, "iterparse", "open()")
+    leak = LibraryLeak(
+        "python", ">=3.11,<99.0.0", "a file stays", "python-x", site="xml/etree/ElementTree.py:iterparse"
+    )
+    monkeypatch.setattr(library_leaks, "read_shipped", lambda: (leak,))
+    warned = replace(
+        result(Verdict("fd", "unclosed", explicit=False, tolerated=True)),
+        culprit=Culprit("fd", Where((Site("test_it.py", 1, "f"), parse), parse)),
+    )
+    finding = conclude(warned, Policy(AUTO, library=()))
+    assert finding.colour == "yellow"
+    assert finding.third_party.startswith("known: a file stays; CPython 99.0.0 fixes it, no 3.")
+    assert conclude(warned, Policy(AUTO)).third_party == ""
+    # Neither a leak that fails no test under `fail_on` nor an explicit budget is explained.
+    for verdict in (Verdict("fd", "leak", explicit=False), Verdict("fd", "unclosed", tolerated=True)):
+        assert conclude(replace(warned, verdicts=(verdict,)), Policy((), library=())).third_party == ""
+    assert (
+        "no suspect"
+        in conclude(replace(warned, verdicts=(Verdict("fd", "unclosed"),)), Policy(AUTO, blame=("x",))).third_party
+    )
 
 
 def test_the_reddest_verdict_names_the_finding_and_of_equals_the_worst() -> None:
