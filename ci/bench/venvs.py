@@ -12,8 +12,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
+
+from packaging.version import Version
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 # Stands for this project in requirements; it is installed from the checkout.
@@ -23,6 +26,10 @@ _TIMEOUT_SECONDS: Final = 1800
 
 class Missing(Exception):
     """Something cannot run on this machine; the text states why."""
+
+
+class Absent(Missing):
+    """A release of CPython is not on this machine, or lacks what is to be tried."""
 
 
 def environment(
@@ -54,6 +61,29 @@ def inherited(*prefixes: str) -> dict[str, str]:
     """Return the environment without settings of pytest, of the interpreter and of CI, nor names with these prefixes."""
     left_out = ("PYTEST", "PYTHON", "CI", "BUILD_NUMBER", *prefixes)
     return {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+
+
+@lru_cache(maxsize=1)
+def interpreters() -> dict[str, str]:
+    """Return the path of each CPython on the PATH or of pyenv, from 3.11 on, by its release, oldest first."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    code = "import sys, platform; print(sys.implementation.name, platform.python_version())"
+    found: dict[str, str] = {}
+    for folder in (*map(Path, os.get_exec_path()), *root.glob("versions/*/bin")):
+        for path in folder.glob("python3.*"):
+            if re.fullmatch(r"python3\.(1[1-9]|[2-9]\d)", path.name):
+                asked = subprocess.run([str(path), "-c", code], capture_output=True, text=True, check=False)
+                # A shim of pyenv fails for a release that is not chosen.
+                if asked.stdout.startswith("cpython "):
+                    found.setdefault(asked.stdout.split()[1], str(path))
+    return dict(sorted(found.items(), key=lambda one: Version(one[0])))
+
+
+def find_interpreter(release: str) -> str:
+    """Return the path of this release of CPython; raise `Absent` if there is none."""
+    if release not in interpreters():
+        raise Absent(f"no CPython {release} here")
+    return interpreters()[release]
 
 
 def debug_interpreter() -> str:
