@@ -6,7 +6,9 @@ import gc
 import importlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -50,6 +52,26 @@ SLOWEST: Final = (
     "test_baseline",
     "test_bounded_work",
 )
+
+
+# They need torch, which has no wheels, or none without gigabytes for GPUs, for each Python (`ci/core --all`).
+NEED_TORCH: Final = (
+    "incidents/test_batch_size.py",
+    "incidents/test_batch_size_training.py",
+    "incidents/test_simulated_device.py",
+    "incidents/test_watched_workers.py",
+    "libraries/test_storages.py",
+    "libraries/test_tensors.py",
+)
+collect_ignore = [] if find_spec("torch") else [*NEED_TORCH]
+
+
+def pytest_report_header() -> list[str]:
+    return (
+        [f"left out, without torch on Python {sys.version.split()[0]}: {', '.join(collect_ignore)}"]
+        if collect_ignore
+        else []
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
