@@ -66,12 +66,9 @@ NEED_TORCH: Final = (
 collect_ignore = [] if find_spec("torch") else [*NEED_TORCH]
 
 
-def pytest_report_header() -> list[str]:
-    return (
-        [f"left out, without torch on Python {sys.version.split()[0]}: {', '.join(collect_ignore)}"]
-        if collect_ignore
-        else []
-    )
+def pytest_report_header() -> str | None:
+    release = sys.version.split()[0]
+    return f"left out, without torch on {release}: {', '.join(collect_ignore)}" if collect_ignore else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
