@@ -34,8 +34,8 @@ _CALL: Final = re.compile(r"(\w+)\(")
 _ID_DIGITS: Final = 6
 _DIGEST_DIGITS: Final = 32
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
-# The object at which a reference path begins; `exits` are the callbacks of ``atexit``.
-RootKind: TypeAlias = Literal["module", "class", "thread", "frame", "exits", "other"]
+# The object at which a reference path begins; `running` is a thread, `exits` are the callbacks of ``atexit``.
+RootKind: TypeAlias = Literal["module", "class", "running", "frame", "exits", "other"]
 
 
 class OutOfTime(str):

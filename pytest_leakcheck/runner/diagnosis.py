@@ -471,7 +471,7 @@ class CauseSearch:
 
     def _lack_owner(self, holders: Holders) -> bool:
         # A thread that has not ended is no owner of itself.
-        return not holders.owners or (self._is_thread and holders.owners[0].root_kind == "thread")
+        return not holders.owners or (self._is_thread and holders.owners[0].root_kind == "running")
 
     def _is_lost(self, made: rounds.Made, holders: Holders, growing: Sequence[Growing]) -> bool:
         """Return whether nothing holds a descriptor that is a mere number, or a thread whose line is known to leak."""

@@ -227,7 +227,7 @@ _CALLBACKS: Final = "callbacks"
 
 def _is_list_of_library(owner: Owner) -> bool:
     """Return whether the standard library holds the handles, which may only list what the program keeps."""
-    return owner.name.partition(".")[0] in sys.stdlib_module_names or owner.root_kind == "thread"
+    return owner.name.partition(".")[0] in sys.stdlib_module_names or owner.root_kind == "running"
 
 
 def _held_by_interpreter(

@@ -198,7 +198,7 @@ def _root_kind(root: object) -> RootKind:
     if is_class(root):
         return "class"
     if issubclass(type(root), threading.Thread):
-        return "thread"
+        return "running"
     return "frame" if type(root) is types.FrameType else "other"
 
 
