@@ -170,5 +170,6 @@ def test_a_full_cache_is_known_from_earlier_tests_and_hides_no_leak(project: Pro
     assert second["iterations"] == 4
     assert (second["reason"], second["floor"]) == ("new entries of bounded caches hold 4 of them", 0.5)
     slopes = {name: outcome.finding(name, "object")["slope"] for name in ("test_leaks", "test_keeps_an_entry")}
-    assert slopes == {"test_leaks": 1, "test_keeps_an_entry": 2}
+    # The cache may gain a last entry meanwhile.
+    assert slopes == {"test_leaks": pytest.approx(1, abs=0.2), "test_keeps_an_entry": 2}
     assert outcome.finding("test_keeps_each_second", "object")["verdict"] == "leak"
