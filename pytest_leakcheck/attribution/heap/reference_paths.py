@@ -27,6 +27,10 @@ _MAX_REFERRERS: Final = 20_000
 # Ranks of roots, best first: a module or a class; a fixture or a thread; an object of a pytest plugin; a running frame.
 _RANK_LASTING, _RANK_THREAD, _RANK_PLUGIN, _RANK_FRAME, _RANK_TEST_RUNNER = range(5)
 _OWN_PACKAGE: Final = "pytest_leakcheck"
+# The code of a function (CO_OPTIMIZED), whose variables are in no dict, and the references to the copy of these in a dict: of
+# the frame, of a variable and of an argument.
+_FUNCTION_FLAG: Final = 1
+_REFERENCES_TO_COPY: Final = 3
 # Top-level packages of the test runner.
 _RUNNERS: Final = ("_pytest", "pluggy", "pytest")
 
@@ -160,7 +164,7 @@ def _search_frames(search: _Search, frames: Collection[types.FrameType], skipped
     """Search the locals of running frames: the collector does not report them."""
     # The locals of a module's frame are the globals of that module, which are a root already.
     functions = [one for one in frames if one.f_code.co_name != "<module>" and id(one) not in skipped]
-    pairs = [(frame, one) for frame in functions if not is_ours(frame) for one in list(frame.f_locals.values())]
+    pairs = [(frame, one) for frame in functions if not is_ours(frame) for _name, one in variables_of_frame(frame)]
     held = [pair for pair in pairs if pair[1] is search.target or id(pair[1]) in search.next_of]
     # A frame that holds the target itself comes before one that holds it through another object.
     for frame, one in sorted(held, key=lambda pair: pair[1] is not search.target):
@@ -421,7 +425,7 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
 def _describe_attribute(holder: object, child: object) -> str:
     frame = _frame_of(holder)
     if frame is not None:
-        return f"local {_find_name(list(frame.f_locals.items()), child) or '?'!r}"
+        return f"local {_find_name(variables_of_frame(frame), child) or '?'!r}"
     own = list(inspection.namespace_of(holder).items()) if is_class(holder) else []
     name = _find_attribute(own or [*(inspection.instance_dict(holder) or {}).items(), *inspection.slots(holder)], child)
     return f".{name}" if name else UNNAMED
@@ -441,10 +445,25 @@ def _frame_of(one: Any) -> types.FrameType | None:
     return one if type(one) is types.FrameType else _read_suspended(one, "frame")
 
 
-def running_frames() -> Iterator[types.FrameType]:
-    """Yield the running frames of all threads, innermost first: the collector does not report their variables."""
+def running_frames() -> list[types.FrameType]:
+    """List the running frames of all threads, innermost first: the collector does not report their variables."""
+    frames: list[types.FrameType] = []
     for innermost in sys._current_frames().values():
-        frame: types.FrameType | None = innermost
+        # Without its own frame, which would be garbage with this list, and hold the variables of the caller.
+        frame = innermost.f_back if innermost is sys._getframe() else innermost
         while frame is not None:
-            yield frame
+            frames.append(frame)
             frame = frame.f_back
+    del innermost
+    return frames
+
+
+def variables_of_frame(frame: types.FrameType) -> list[tuple[str, object]]:
+    """List the names and values of a frame's variables, of which the frame keeps no copy."""
+    values = frame.f_locals
+    pairs = list(values.items())
+    if sys.version_info < (3, 13) and frame.f_code.co_flags & _FUNCTION_FLAG:
+        # A copy, which the frame keeps: a value would outlive its variable. The program has it too if it called `locals()`.
+        if sys.getrefcount(values) == _REFERENCES_TO_COPY:
+            values.clear()
+    return pairs

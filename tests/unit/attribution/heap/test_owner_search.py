@@ -504,3 +504,12 @@ def test_many_of_one_kind_do_not_hide_the_way_out(root: dict[str, object], *, fi
     (path,) = find_paths([graph.registered], {id(built)})
     # Only this test's own names are left.
     assert not path or path[0] is not root
+
+
+def test_a_search_keeps_no_variable_of_a_frame_alive() -> None:
+    item = Item()
+    gone = weakref.ref(item)
+    ((frame, *_path),) = find_paths([item])
+    assert frame is sys._getframe()
+    del item, _path
+    assert gone() is None
