@@ -167,7 +167,8 @@ def _add_probes(config: pytest.Config, added: Iterable[Probe | Device]) -> None:
 def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
     """Check parts of a test: ``steps()`` for a loop, ``budget()`` for a block, ``gauge()`` for your own counter.
 
-    Without ``--leakcheck``, ``steps(n)`` yields `n` steps and ``steps()`` one step; nothing is measured.
+    ``assert_collected()`` and ``collected()`` check single objects, also without ``--leakcheck``. There, ``steps(n)``
+    yields `n` steps and ``steps()`` one step; nothing is measured.
     """
     settings = request.config.stash[keys.SETTINGS]
     if not settings.active:

@@ -18,8 +18,11 @@ from pytest_leakcheck.config.settings import SCALING
 
 if TYPE_CHECKING:
     # Not imported at run time, because a plain run with ``xfail(raises=LeakError)`` stays light.
+    from types import FrameType
+
     from typing_extensions import Unpack
 
+    from pytest_leakcheck.attribution.heap.collectable import Watched
     from pytest_leakcheck.config.budget import Levels
     from pytest_leakcheck.report.finding_text import Line
 
@@ -29,7 +32,7 @@ _INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
 
 @final
 class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
-    """A red (failing) verdict, raised in the call phase of the test.
+    """A red (failing) verdict, raised in the call phase of the test, or an object that is not collected.
 
     The first line of the text states what happened; the report below it names what grew, by how much, and what is
     retained. Only the plugin raises this exception, so it is never the test's own failure. To resolve it, fix the leak,
@@ -41,16 +44,17 @@ class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # py
     # the package's name would take 17 of them.
     __module__ = "builtins"
 
-    def __init__(self, text: str, lines: tuple[Line, ...] = ()) -> None:
-        """Take the text, and if it has styles, its lines with them."""
-        super().__init__(text, pytrace=False)
+    def __init__(self, text: str, lines: tuple[Line, ...] = (), *, pytrace: bool = False) -> None:
+        """Take the text, and if it has styles, its lines with them; with `pytrace`, the failing line is shown too."""
+        super().__init__(text, pytrace=pytrace)
         self.lines = lines
 
 
 class Leakcheck:
     """The fixture, which a test can use with and without ``--leakcheck``.
 
-    This base class measures nothing: loops run `n` steps, by default one; other calls have no effect.
+    This base class measures nothing: loops run `n` steps, by default one, and blocks, gauges and checkpoints have no
+    effect. Single objects are checked all the same.
     """
 
     @property
@@ -91,6 +95,36 @@ class Leakcheck:
         read_levels(levels)
         return contextlib.nullcontext()
 
+    def assert_collected(self, obj: object) -> None:
+        """Fail if anything but a variable of the caller holds an object: ``leakcheck.assert_collected(window)``.
+
+        Garbage is collected first, so a reference cycle holds nothing. Variables of the calling function that are the
+        object itself may stay. Another variable that leads to it holds it, and so does a variable of another function.
+        A failure raises `LeakError`, which names the path to the object.
+
+        Args:
+            obj: The object, or a weak reference (`weakref.ref`) to one that must be gone: no variable may hold that.
+
+        Raises:
+            InputError: The object cannot be weakly referenced, such as an int or a list.
+        """
+        __tracebackhide__ = True
+        from pytest_leakcheck.attribution.heap.collectable import Watched
+
+        watched = Watched(obj)
+        del obj
+        _check_collected((watched,), sys._getframe(1))
+
+    def collected(self, obj: object, *others: object) -> contextlib.AbstractContextManager[None]:
+        """Check objects as `assert_collected` does, once a block has ended: ``with leakcheck.collected(page): page.close()``.
+
+        If the block raises an exception, nothing is checked.
+        """
+        __tracebackhide__ = True
+        from pytest_leakcheck.attribution.heap.collectable import Watched
+
+        return _Collected((Watched(obj), *map(Watched, others)))
+
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         """Follow a counter of your own, which must not keep growing.
 
@@ -106,6 +140,34 @@ class Leakcheck:
         In a repeated test or loop, the report shows what the phase adds to the counters. In a test that runs at several
         sizes, it shows the peaks in the phase.
         """
+
+
+class _Collected:
+    """The block of `Leakcheck.collected`."""
+
+    def __init__(self, watched: tuple[Watched, ...]) -> None:
+        self._watched = watched
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        __tracebackhide__ = True
+        if error is not None:
+            return
+        caller = sys._getframe(1)
+        # An `ExitStack` calls this for the user's function.
+        while caller.f_back is not None and caller.f_globals.get("__name__") == "contextlib":
+            caller = caller.f_back
+        _check_collected(self._watched, caller)
+
+
+def _check_collected(watched: tuple[Watched, ...], caller: FrameType) -> None:
+    __tracebackhide__ = True
+    for one in watched:
+        if (held := one.find_holder(caller)) is not None:
+            from pytest_leakcheck.report.finding_text import still_held
+
+            raise LeakError(still_held(held.what, held.owner, held.reason), pytrace=True)
 
 
 def check_steps(n: int | None) -> None:

@@ -201,6 +201,13 @@ class CollectorWatch:
         self._names_before = targets
 
 
+def collect_while(goes_on: Callable[[], bool]) -> None:
+    """Collect garbage while there is any and a condition holds, at most `ROUNDS` times."""
+    for _ in range(ROUNDS):
+        if not _collect() or not goes_on():
+            break
+
+
 def has_frozen() -> bool:
     """Return whether the program or the harness has frozen objects that still are; this walks all of them."""
     return gc.get_freeze_count() > _FROZEN_BY_PYTHON

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.culprit import Culprit, Held, Site, Step, TestPhase, Where
+from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, TestPhase, Where
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Fullest, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
@@ -134,6 +134,21 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
         yield _line((_indent("measured"), "label"), (finding.test, "plain"))
 
 
+def still_held(what: str, owner: Owner | None, reason: str) -> str:
+    """Return the report on one object that was to be collected: what holds it and the path, or why that is unknown."""
+    name = owner.name or owner.root if owner is not None else ""
+    path = [text + (note and ARROW + note) for text, note in references(owner, _TEXT_WIDTH)]
+    there = "drop the marked reference, or make it a weak one (weakref)"
+    unseen = "end the loop or the call, or close what an extension was given"
+    lines: list[Line] = [
+        _line((f"{what} is not collected: {f'held by {name}' if name else reason}", "verdict")),
+        (),
+        *(_line((_indent(label) + text, "plain")) for label, text in under("held by", path)),
+        _line((_indent("advice") + (there if name else unseen), "plain")),
+    ]
+    return plain(lines)
+
+
 def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]]:
     """Return the rows of a finding by group, in the order of the terminal.
 
@@ -150,7 +165,7 @@ def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]
     if culprit is not None:
         groups["origin"] = origin_rows(culprit, width)
         groups["holder"] = holder_rows(culprit)
-        groups["path"] = references(culprit, width)
+        groups["path"] = references(culprit.owner, width)
         groups["hint"] = [("hint", culprit.hint)] if culprit.hint else []
     groups["means"] = [("means", text)] if (text := consequence(finding)) else []
     groups["settings"] = settings
@@ -479,12 +494,11 @@ def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[Row
         yield "", f"in {_PHASE_NAMES[where.phase]}, not in the test function itself"
 
 
-def references(culprit: Culprit, width: int) -> Iterator[Row]:
+def references(owner: Owner | None, width: int) -> Iterator[Row]:
     """Yield the lines of the path from the root of the owner to the retained object; nothing if it is unknown.
 
     The second text is a note on the reference to the growing container; there is room for it and for `ARROW`.
     """
-    owner = culprit.owner
     if owner is None or not owner.steps:
         return
     # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the rest is shown.

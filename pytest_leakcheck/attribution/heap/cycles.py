@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.handles import handles_of, is_opaque_handle
@@ -22,15 +22,18 @@ _MAX_CYCLE_OBJECTS: Final = 5_000
 _MAX_STARTS: Final = 50
 
 
-def find_garbage(objects: Sequence[Any]) -> list[Any]:
+def find_garbage(objects: Sequence[Any], lent: Mapping[int, int] = MappingProxyType({})) -> list[Any]:
     """Return those of these objects that only garbage among them refers to, as the collector would find them.
 
-    Unlike a collection, it runs no finalizer, which may break the cycle. The caller must hold no other references.
+    Unlike a collection, it runs no finalizer, which may break the cycle. The caller must hold no other references. Those
+    that are `lent` do not count: how many of them an object has, by its ``id()``.
     """
     marker = [object()]
     # `getrefcount` also counts the references that its own call adds, and the one in the list.
     asking = sys.getrefcount(marker[0])
     outside = {id(objects[at]): sys.getrefcount(objects[at]) - asking for at in range(len(objects))}
+    for number, count in lent.items():
+        outside[number] -= count
     for other in gc.get_referents(*objects):
         if id(other) in outside:
             outside[id(other)] -= 1

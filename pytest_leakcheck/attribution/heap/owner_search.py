@@ -406,21 +406,24 @@ def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
     if path:
         return Holders((describe_owner(path, path[-2:][0], inspection.type_name(heads[at])),))
     # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
-    if lost := references_outside(_with_new_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)):
+    if lost := references_outside(with_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)):
         plural = "reference is" if lost == 1 else "references are"
         return Holders((), f"{lost} {plural} held outside Python objects (C)")
     return Holders((), "their owner was not found")
 
 
-def _with_new_referrers(start: list[object], new: frozenset[int]) -> list[object]:
-    """Return these objects and the new objects that refer to them, also indirectly."""
+def with_referrers(
+    start: list[object], new: frozenset[int] | None = None, ignore: Collection[int] = ()
+) -> list[object]:
+    """Return these objects and the objects that refer to them, also indirectly; only those that are `new`, if given."""
     found = {id(one): one for one in start}
     level = start
     for _ in range(_MAX_LEVELS):
-        # Frames are left out, because the interpreter holds them.
-        referrers = [one for one in gc.get_referrers(*level) if id(one) in new and type(one) is not FrameType]
-        own = {id(found), id(level)}
-        level = [one for one in referrers if id(one) not in found and id(one) not in own][:_MAX_SAMPLED]
+        own = {*ignore, id(found), id(start), id(level)}
+        others = (one for one in gc.get_referrers(*level) if id(one) not in found and id(one) not in own)
+        # New frames are left out, because the interpreter holds them.
+        wanted = (one for one in others if new is None or (id(one) in new and type(one) is not FrameType))
+        level = list(islice(wanted, _MAX_SAMPLED))
         found.update((id(one), one) for one in level)
         if not level:
             break

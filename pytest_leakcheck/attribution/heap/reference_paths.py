@@ -60,15 +60,23 @@ class _Search:
             self.found, self.rank = one, rank
 
 
-def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple[tuple[object, ...], ...]:
+def find_paths(
+    targets: Sequence[object],
+    ignore: Collection[int] = (),
+    *,
+    to_root: bool = True,
+    borrower: types.FrameType | None = None,
+) -> tuple[tuple[object, ...], ...]:
     """Return a path from a root to each object, without those in `ignore`, by ``id()``; empty where none is found.
 
-    Call it while nothing is frozen. All searches run together, because each level scans all tracked objects.
+    Call it while nothing is frozen. All searches run together, because each level scans all tracked objects. An object that
+    is a root itself is its own path, unless `to_root` is False. A variable of the `borrower` that is the object itself does
+    not hold it.
     """
     running = {id(frame): frame for frame in running_frames()}
     searches = [_Search(target) for target in targets]
     for search in searches:
-        search.meet(search.target, _root_rank(search.target, running))
+        search.meet(search.target, _root_rank(search.target, running) if to_root else None)
     skipped = {*ignore, id(targets)}
     for _ in range(_MAX_LEVELS):
         open_ones = [search for search in searches if search.rank > _RANK_THREAD and search.frontier]
@@ -77,7 +85,7 @@ def find_paths(targets: Sequence[object], ignore: Collection[int] = ()) -> tuple
         _search_next_level(open_ones, skipped, running)
     for search in searches:
         if search.rank > _RANK_THREAD:
-            _search_frames(search, running.values(), skipped)
+            _search_frames(search, running.values(), skipped, borrower)
     # Its own frame is among them: this function would be garbage that refers to what is searched for.
     running.clear()
     return tuple(search.path() if search.rank <= _RANK_TEST_RUNNER else () for search in searches)
@@ -160,12 +168,18 @@ def is_ours(one: object) -> bool:
     return module.partition(".")[0] == _OWN_PACKAGE
 
 
-def _search_frames(search: _Search, frames: Collection[types.FrameType], skipped: set[int]) -> None:
+def _search_frames(
+    search: _Search, frames: Collection[types.FrameType], skipped: set[int], borrower: types.FrameType | None
+) -> None:
     """Search the locals of running frames: the collector does not report them."""
     # The locals of a module's frame are the globals of that module, which are a root already.
     functions = [one for one in frames if one.f_code.co_name != "<module>" and id(one) not in skipped]
     pairs = [(frame, one) for frame in functions if not is_ours(frame) for _name, one in variables_of_frame(frame)]
-    held = [pair for pair in pairs if pair[1] is search.target or id(pair[1]) in search.next_of]
+    held = [
+        pair
+        for pair in pairs
+        if (pair[0] is not borrower if pair[1] is search.target else id(pair[1]) in search.next_of)
+    ]
     # A frame that holds the target itself comes before one that holds it through another object.
     for frame, one in sorted(held, key=lambda pair: pair[1] is not search.target):
         rank = _RANK_TEST_RUNNER if _is_runner(_module_of_frame(frame)) else _RANK_FRAME
@@ -313,7 +327,9 @@ def count_exit_callbacks() -> int:
 
 
 def kept_by_interpreter(one: object) -> str:
-    """Name what only the interpreter holds: a context, the handler of a signal, the functions for forks; else empty."""
+    """Name what only the interpreter holds: a context, a signal's handler, functions for forks, an exception; else empty."""
+    if issubclass(type(one), BaseException):
+        return "exception that is being handled" if one is sys.exception() else ""
     if type(one) is list:
         return "" if _OF_FORKS.isdisjoint(map(id, one[:_MAX_OF_FORKS])) else FORK_FUNCTIONS
     if type(one) is contextvars.Context:
@@ -349,7 +365,7 @@ def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # 
     if is_fixture(holder):
         # Through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and exception.
         return "value", 3 if type(beyond) is tuple else 2
-    if beyond is not None and type(child) is types.FrameType and _frame_of(holder) is child:
+    if beyond is not None and type(child) is types.FrameType and frame_of(holder) is child:
         return _describe_attribute(holder, beyond), 2
     if last is not None and issubclass(type(holder), threading.local) and type(child) is type(beyond) is dict:
         # The interpreter keeps one dict of attributes for each thread, inside another dict.
@@ -423,7 +439,7 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
 
 
 def _describe_attribute(holder: object, child: object) -> str:
-    frame = _frame_of(holder)
+    frame = frame_of(holder)
     if frame is not None:
         return f"local {_find_name(variables_of_frame(frame), child) or '?'!r}"
     own = list(inspection.namespace_of(holder).items()) if is_class(holder) else []
@@ -441,7 +457,8 @@ def is_class(one: object) -> TypeGuard[type]:
     return issubclass(type(one), type)
 
 
-def _frame_of(one: Any) -> types.FrameType | None:
+def frame_of(one: Any) -> types.FrameType | None:
+    """Return the frame that an object is, or that of a function that it suspends; None for other objects."""
     return one if type(one) is types.FrameType else _read_suspended(one, "frame")
 
 

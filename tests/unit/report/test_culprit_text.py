@@ -43,7 +43,7 @@ UNHELD = replace(CULPRIT, owner=None)
 
 
 def rows(culprit: Culprit, width: int = 65) -> list[tuple[str, str]]:
-    path = [("", text + (ARROW + note if note else "")) for text, note in references(culprit, width)]
+    path = [("", text + (ARROW + note if note else "")) for text, note in references(culprit.owner, width)]
     return [*origin_rows(culprit, width), *holder_rows(culprit), *path]
 
 
