@@ -481,6 +481,17 @@ def variables_of_frame(frame: types.FrameType) -> list[tuple[str, object]]:
     pairs = list(values.items())
     if sys.version_info < (3, 13) and frame.f_code.co_flags & _FUNCTION_FLAG:
         # A copy, which the frame keeps: a value would outlive its variable. The program has it too if it called `locals()`.
-        if sys.getrefcount(values) == _REFERENCES_TO_COPY:
+        if sys.getrefcount(values) == _REFERENCES_TO_COPY and _may_empty_copy(frame):
             values.clear()
     return pairs
+
+
+def _may_empty_copy(frame: types.FrameType) -> bool:
+    """Return whether no trace function is running for a frame: once it returns, the variables are set from the copy."""
+    one: types.FrameType | None = None
+    if sys.gettrace() is None and sys.getprofile() is None:
+        # What other threads are doing is not known.
+        one = sys._getframe()
+        while one is not None and one is not frame:
+            one = one.f_back
+    return one is frame

@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from types import ModuleType, SimpleNamespace
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from leaks import Item, Step
 from pytest_leakcheck.attribution import call_paths
 from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
 from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners, search
-from pytest_leakcheck.attribution.heap.reference_paths import find_paths
+from pytest_leakcheck.attribution.heap.reference_paths import find_paths, running_frames, variables_of_frame
 from pytest_leakcheck.model.culprit import Culprit, Owner, own_owner
 from pytest_leakcheck.model.culprit import Step as Reference
 
@@ -513,3 +513,42 @@ def test_a_search_keeps_no_variable_of_a_frame_alive() -> None:
     assert frame is sys._getframe()
     del item, _path
     assert gone() is None
+
+
+def traced(found: list[object]) -> None:
+    item = Item()
+    found.append(1)
+    found.append(item)
+
+
+@pytest.mark.parametrize("is_elsewhere", [False, True], ids=["this_thread", "another_thread"])
+def test_reading_variables_leaves_them_to_a_frame_whose_trace_function_runs(*, is_elsewhere: bool) -> None:
+    """Up to Python 3.12, the variables are set from the copy that is read, once the trace function returns."""
+    begun, ended, found = threading.Event(), threading.Event(), list[object]()
+
+    def follow(frame: FrameType, _event: str, _argument: object) -> Any:
+        if frame.f_code is traced.__code__:
+            begun.set()
+            if is_elsewhere:
+                ended.wait()
+            else:
+                variables_of_frame(frame)
+        return follow
+
+    def work() -> None:
+        before = sys.gettrace()
+        sys.settrace(follow)
+        try:
+            traced(found)
+        finally:
+            sys.settrace(before)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun.wait()
+    if is_elsewhere:
+        for frame in running_frames():
+            variables_of_frame(frame)
+        ended.set()
+    thread.join()
+    assert [type(one) for one in found] == [int, Item]
