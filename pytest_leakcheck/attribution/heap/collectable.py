@@ -97,7 +97,10 @@ class Watched:
         number = id(self._get())
         names: set[str] = set()
         for frame in running_frames():
-            found = {name for name, value in variables_of_frame(frame) if id(value) == number}
+            variables = variables_of_frame(frame, is_caller=frame is borrower)
+            found = {name for name, value in variables if id(value) == number}
+            # From here on, it would be a reference to the object.
+            del variables
             if frame is borrower:
                 names = found
             elif found and not is_ours(frame):
@@ -169,7 +172,7 @@ def _explain_unseen(targets: list[object], borrower: FrameType | None, ignore: s
                 )
             continue
         if borrower is not None:
-            lost -= sum(value is targets[0] for _name, value in variables_of_frame(borrower))
+            lost -= sum(value is targets[0] for _name, value in variables_of_frame(borrower, is_caller=True))
         if lost > 0:
             plural = "reference is" if lost == 1 else "references are"
             return f"{lost} {plural} held by C, or by objects that the collector does not list"

@@ -174,7 +174,12 @@ def _search_frames(
     """Search the locals of running frames: the collector does not report them."""
     # The locals of a module's frame are the globals of that module, which are a root already.
     functions = [one for one in frames if one.f_code.co_name != "<module>" and id(one) not in skipped]
-    pairs = [(frame, one) for frame in functions if not is_ours(frame) for _name, one in variables_of_frame(frame)]
+    pairs = [
+        (frame, one)
+        for frame in functions
+        if not is_ours(frame)
+        for _name, one in variables_of_frame(frame, is_caller=frame is borrower)
+    ]
     held = [
         pair
         for pair in pairs
@@ -475,13 +480,16 @@ def running_frames() -> list[types.FrameType]:
     return frames
 
 
-def variables_of_frame(frame: types.FrameType) -> list[tuple[str, object]]:
-    """List the names and values of a frame's variables, of which the frame keeps no copy."""
+def variables_of_frame(frame: types.FrameType, *, is_caller: bool = False) -> list[tuple[str, object]]:
+    """List the names and values of a frame's variables; it keeps no copy of them, unless a trace function may need that.
+
+    That of the caller of this package needs none.
+    """
     values = frame.f_locals
     pairs = list(values.items())
     if sys.version_info < (3, 13) and frame.f_code.co_flags & _FUNCTION_FLAG:
         # A copy, which the frame keeps: a value would outlive its variable. The program has it too if it called `locals()`.
-        if sys.getrefcount(values) == _REFERENCES_TO_COPY and _may_empty_copy(frame):
+        if sys.getrefcount(values) == _REFERENCES_TO_COPY and (is_caller or _may_empty_copy(frame)):
             values.clear()
     return pairs
 
@@ -489,7 +497,7 @@ def variables_of_frame(frame: types.FrameType) -> list[tuple[str, object]]:
 def _may_empty_copy(frame: types.FrameType) -> bool:
     """Return whether no trace function is running for a frame: once it returns, the variables are set from the copy."""
     one: types.FrameType | None = None
-    if sys.gettrace() is None and sys.getprofile() is None:
+    if is_ours(frame) or (sys.gettrace() is None and sys.getprofile() is None):
         # What other threads are doing is not known.
         one = sys._getframe()
         while one is not None and one is not frame:
