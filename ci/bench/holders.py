@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
 from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
-from pytest_leakcheck.attribution.heap.owner_search import Sought, find_owners
+from pytest_leakcheck.attribution.heap.owner_search import SearchTarget, find_owners
 
 # Objects on the heap, the limit in CPU seconds, and what is counted: containers only, or single values too.
 LIMITS: Final = (
@@ -120,7 +120,7 @@ def measure(size: int, limit: float, *, values: bool) -> int:
     gc.unfreeze()
     growing = before.grown(new)
     searched = time.process_time()
-    holders = find_owners(Sought(MORE, rate=1.0), growing, new=new)
+    holders = find_owners(SearchTarget(MORE, rate=1.0), growing, new=new)
     ended = time.process_time()
     names = {owner.name for owner in holders.owners}
     right = {

@@ -25,7 +25,7 @@ from pathlib import Path, PurePath
 from types import CodeType, CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.model.culprit import PACKAGE_FOLDERS, Site, TestPhase, Where, digest_of, is_installed
+from pytest_leakcheck.model.culprit import PACKAGE_FOLDERS, CreationPath, Site, TestPhase, digest_of, is_installed
 
 # pytest functions that start a test phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
 _PHASE_FUNCTIONS: Final[dict[str, TestPhase]] = {
@@ -48,7 +48,7 @@ def _package_folder(package: str) -> str:
 _HARNESS_PREFIXES: Final = (PACKAGE_FOLDER, *map(_package_folder, ("_pytest", "pluggy")))
 
 
-def read_path(path: Sequence[Site]) -> Where | None:
+def read_path(path: Sequence[Site]) -> CreationPath | None:
     """Return the part of a call path (outermost first) after the harness; None if only the standard library is left."""
     phase: TestPhase = ""
     fixture, begins = "", 0
@@ -67,7 +67,7 @@ def read_path(path: Sequence[Site]) -> Where | None:
     if all(is_standard(site.file) for site in own):
         return None
     candidates = [site for site in reversed(own) if not is_standard(site.file)]
-    return Where(own, next((site for site in candidates if is_own(site.file)), candidates[0]), phase, fixture)
+    return CreationPath(own, next((site for site in candidates if is_own(site.file)), candidates[0]), phase, fixture)
 
 
 def line_of(path: Sequence[Site]) -> tuple[str, int] | None:

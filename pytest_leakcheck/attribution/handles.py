@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import is_own, path_to_await
 from pytest_leakcheck.attribution.inspection import is_c, is_shared, module_of, walk
-from pytest_leakcheck.model.culprit import Held, short_file
+from pytest_leakcheck.model.culprit import Remainder, short_file
 from pytest_leakcheck.model.recording import Fullest
 from pytest_leakcheck.model.resources import DESCRIPTORS, RESOURCES, Handles, find_resource
 from pytest_leakcheck.model.units import format_amount
@@ -159,7 +159,7 @@ def new_handles(before: Identities, after: Identities, resource: str) -> frozens
     return frozenset(number for number, what in now.items() if then.get(number) != what)
 
 
-def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ...]]:
+def survivors(before: Identities, after: Identities) -> dict[str, tuple[Remainder, ...]]:
     """Describe the new handles, by name of the resource; a descriptor number reused for another target counts too."""
     fds = group_files(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
     for pid in before.children.keys() & after.children.keys():
@@ -173,7 +173,7 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Held, ..
         fds += tuple(replace(one, note=note) for one in group_files(map(describe_target, new_there)))
     threads = [name for number, name in after.threads.items() if number not in before.threads]
     started = {pid: command for pid, command in after.children.items() if pid not in before.children}
-    found: dict[Handles, tuple[Held, ...]] = {
+    found: dict[Handles, tuple[Remainder, ...]] = {
         "fds": tuple(sorted(fds, key=lambda one: -one.count)),
         "threads": group(_DIGITS.sub("N", name) for name in threads),
         "children": _group_with_age(started),
@@ -195,12 +195,12 @@ def find_fullest(before: Identities, after: Identities) -> Fullest | None:
     return Fullest(after.children[pid], held, most, own + gained.total())
 
 
-def group(kinds: Iterable[str]) -> tuple[Held, ...]:
+def group(kinds: Iterable[str]) -> tuple[Remainder, ...]:
     """Count equal descriptions, most frequent first."""
-    return tuple(Held(what, count) for what, count in Counter(kinds).most_common())
+    return tuple(Remainder(what, count) for what, count in Counter(kinds).most_common())
 
 
-def group_files(targets: Iterable[str]) -> tuple[Held, ...]:
+def group_files(targets: Iterable[str]) -> tuple[Remainder, ...]:
     """Count descriptions of descriptors; files of one folder, or peers of one host, form a group if their names do."""
     counts = Counter(targets)
     patterns = {name: _path_patterns(name) for name in counts if name.startswith(("/", "memfd "))}
@@ -215,7 +215,7 @@ def group_files(targets: Iterable[str]) -> tuple[Held, ...]:
     grouped = Counter(
         {_mark_differences(names, best): sum(map(counts.__getitem__, names)) for best, names in members.items()}
     )
-    return tuple(Held(what, count) for what, count in grouped.most_common())
+    return tuple(Remainder(what, count) for what, count in grouped.most_common())
 
 
 def _mark_differences(names: Sequence[str], pattern: str) -> str:
@@ -295,7 +295,7 @@ def _describe_process(pid: int, parent: int) -> str:
     return show_command(words, f"/proc/{pid}/cwd")
 
 
-def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
+def _group_with_age(children: Mapping[int, str]) -> tuple[Remainder, ...]:
     """Group processes by command line, each group with the age of its oldest process."""
     import psutil
 
@@ -312,11 +312,11 @@ def _group_with_age(children: Mapping[int, str]) -> tuple[Held, ...]:
     )
 
 
-def _new_tasks_by_await(before: Mapping[int, str], after: Mapping[int, str]) -> tuple[Held, ...]:
+def _new_tasks_by_await(before: Mapping[int, str], after: Mapping[int, str]) -> tuple[Remainder, ...]:
     """Group the new tasks by what they run, and by the line of the program at which they wait."""
     awaits = {id(task): _describe_await(task) for task in list_tasks()}
     counts = Counter((what, awaits.get(task, "")) for task, what in after.items() if task not in before)
-    return tuple(Held(what, count, note) for (what, note), count in counts.most_common())
+    return tuple(Remainder(what, count, note) for (what, note), count in counts.most_common())
 
 
 def _describe_await(task: Any) -> str:
@@ -327,7 +327,7 @@ def _describe_await(task: Any) -> str:
     return f"waiting in {at.function}(), {short_file(at.file)}:{at.line}" if at is not None else ""
 
 
-def _new_mappings_by_file(before: bytes, after: bytes) -> tuple[Held, ...]:
+def _new_mappings_by_file(before: bytes, after: bytes) -> tuple[Remainder, ...]:
     """Sum the newly mapped bytes by file, including growth of earlier mappings; leave out files with a small share."""
     gained: Counter[str] = Counter()
     count: Counter[str] = Counter()
@@ -341,7 +341,7 @@ def _new_mappings_by_file(before: bytes, after: bytes) -> tuple[Held, ...]:
             gained[name] += more
             count[name] += 1
     most = (pair for pair in gained.most_common() if pair[1] >= _MIN_MAPPING_SHARE * gained.total())
-    return tuple(Held(name, count[name], f"{format_amount(size, 'bytes')} in all") for name, size in most)
+    return tuple(Remainder(name, count[name], f"{format_amount(size, 'bytes')} in all") for name, size in most)
 
 
 # The parts of an entry that are searched.
@@ -359,7 +359,7 @@ _STDLIB_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
 
 
 @dataclass(frozen=True, slots=True)
-class Things:
+class HandleKind:
     """One kind of handle."""
 
     # A number that changes when a handle appears or disappears; it is cheap.
@@ -374,28 +374,30 @@ class Things:
     list_more: Callable[[Mapping[Any, str]], Mapping[Any, str]] | None = None
 
 
-def things_of(resource: str, count: Callable[[], int], folder: Folder | None = None) -> Things | None:
+def things_of(resource: str, count: Callable[[], int], folder: Folder | None = None) -> HandleKind | None:
     """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""
     kind = find_resource(resource).handles
     # Without /proc, these are only counted: a listing of `threading` leaves out threads that are being started.
     if kind == "fds" and open_targets():
-        return Things(count, open_files, in_children=True, list_more=ChangedFiles(count))
+        return HandleKind(count, open_files, in_children=True, list_more=ChangedFiles(count))
     if kind == "threads" and _TASKS.exists():
-        return Things(count, lambda: dict.fromkeys(running_threads(), ""))
+        return HandleKind(count, lambda: dict.fromkeys(running_threads(), ""))
     if kind == "children" and _CHILDREN_OF_THREAD.exists():
-        return Things(_hash_children_of_thread, lambda: dict.fromkeys(live_children(), ""))
+        return HandleKind(_hash_children_of_thread, lambda: dict.fromkeys(live_children(), ""))
     if kind == "tasks":
-        return Things(count, live_tasks)
+        return HandleKind(count, live_tasks)
     if folder is not None:
-        return Things(count, lambda: dict.fromkeys(folder.names(), folder.path))
+        return HandleKind(count, lambda: dict.fromkeys(folder.names(), folder.path))
     return None
 
 
-def pieces_of(device: Vram) -> Things | None:
+def pieces_of(device: Vram) -> HandleKind | None:
     """Return the allocations on the devices as a kind of handle; None if a device does not list them one by one."""
     if device.pieces() is None:
         return None
-    return Things(device.read, lambda: {key: str(size) for key, size in (device.pieces() or {}).items()}, sized=True)
+    return HandleKind(
+        device.read, lambda: {key: str(size) for key, size in (device.pieces() or {}).items()}, sized=True
+    )
 
 
 def _hash_children_of_thread() -> int:

@@ -1,4 +1,4 @@
-"""Give one line of advice for each known shape of leak: a pattern in its cause (`Culprit`) or its survivors (`Held`)."""
+"""Give one line of advice for each known shape of leak: a pattern in its cause (`Culprit`) or its survivors (`Remainder`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pytest_leakcheck.model.culprit import Culprit, Held
+from pytest_leakcheck.model.culprit import Culprit, Remainder
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Shape:
     survivor: str = ""
     source: str = ""
 
-    def fits(self, culprit: Culprit, held: Sequence[Held]) -> bool:
+    def fits(self, culprit: Culprit, held: Sequence[Remainder]) -> bool:
         if self.handles and culprit.traits.handles not in self.handles.split():
             return False
         owner = culprit.owner
@@ -134,6 +134,6 @@ SHAPES: Final = (
 )
 
 
-def hint_for(culprit: Culprit, held: Sequence[Held]) -> str:
+def hint_for(culprit: Culprit, held: Sequence[Remainder]) -> str:
     """Return the advice for the known shape of a cause; empty where no shape fits."""
     return next((shape.advice for shape in SHAPES if shape.fits(culprit, held)), "")

@@ -86,7 +86,7 @@ Bound: TypeAlias = OrderBound | SlopeBound | FormulaBound
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class FigureBound:
     """The bound on one figure of one resource (a key of `RESOURCES`, or ``gauge:<name>``).
 
     Ranks are the threads or processes that run the test together. ``total`` is the sum of the peaks of all ranks,
@@ -111,7 +111,7 @@ class Sweep:
 
     axis: str
     sizes: tuple[int, ...]
-    aims: tuple[Aim, ...]
+    aims: tuple[FigureBound, ...]
     engine: Engine = ""
     reason: str = ""
 
@@ -153,7 +153,7 @@ def _parse_sweep(mark: Mark, arguments: Collection[str]) -> Sweep:
     return Sweep(axis, sizes, tuple(chain.from_iterable(parsed)), engine or "", reason)
 
 
-def _parse_aims(name: str, value: object, axis: str, engine: str | None, *, gauges: bool) -> list[Aim]:
+def _parse_aims(name: str, value: object, axis: str, engine: str | None, *, gauges: bool) -> list[FigureBound]:
     with invalid_at(f"{name}={value!r}"):
         resource = _find_measurable(name, gauges=gauges)
         figures: dict[Figure, object] = value if isinstance(value, dict) else {"total": value}
@@ -168,7 +168,7 @@ def _parse_aims(name: str, value: object, axis: str, engine: str | None, *, gaug
             )
         unit = find_resource(resource).unit
         return [
-            Aim(resource, figure, parse_bound(bound, axis, unit, lower=figure == "at_least"))
+            FigureBound(resource, figure, parse_bound(bound, axis, unit, lower=figure == "at_least"))
             for figure, bound in figures.items()
         ]
 

@@ -13,8 +13,8 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.growth import growth
-from pytest_leakcheck.model.culprit import Culprit, Held, touches
-from pytest_leakcheck.model.finding import RED, WORST_FIRST, Colour, Finding, Seen, Verdict
+from pytest_leakcheck.model.culprit import Culprit, Remainder, touches
+from pytest_leakcheck.model.finding import RED, WORST_FIRST, Colour, Finding, UnjudgedGrowth, Verdict
 from pytest_leakcheck.model.recording import Recording, Scaled
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
@@ -33,7 +33,7 @@ class Result:
     plan: Plan
     recording: Recording
     verdicts: tuple[Verdict, ...]
-    held: Mapping[str, tuple[Held, ...]]
+    held: Mapping[str, tuple[Remainder, ...]]
     culprit: Culprit | None = None
 
 
@@ -354,7 +354,7 @@ def _choose_colour(verdict: Verdict, policy: Policy, spared: Container[str]) -> 
     return "red" if verdict.outcome in policy.fail_on and verdict.outcome not in spared else "yellow"
 
 
-def _list_unjudged_growth(recording: Recording, judged: set[str]) -> tuple[Seen, ...]:
+def _list_unjudged_growth(recording: Recording, judged: set[str]) -> tuple[UnjudgedGrowth, ...]:
     found = []
     for series in recording.series:
         if series.resource in judged or series.iterations < 2:
@@ -365,5 +365,5 @@ def _list_unjudged_growth(recording: Recording, judged: set[str]) -> tuple[Seen,
         # Undecided growth is stated of exact counters alone: one with noise may just end at its highest level.
         has_grown = grown.state == "growing" or (resource.scarce and grown.state == "undecided" and grown.slope > 0)
         if has_grown and level > resource.slack:
-            found.append(Seen(series.resource, grown.slope, level))
+            found.append(UnjudgedGrowth(series.resource, grown.slope, level))
     return tuple(found)

@@ -17,8 +17,8 @@ from typing import Final
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.scaling_marker import (
     FEWEST_SIZES,
-    Aim,
     Bound,
+    FigureBound,
     FormulaBound,
     OrderBound,
     SlopeBound,
@@ -229,7 +229,7 @@ def _judge_formula(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
     return case.say("ok", "")
 
 
-def advise_ranks(verdict: Verdict, aim: Aim, scaled: Scaled) -> Verdict:
+def advise_ranks(verdict: Verdict, aim: FigureBound, scaled: Scaled) -> Verdict:
     """Add advice if the sum over the ranks is too high because each takes as much as the only rank of a world of 1."""
     alone, world = scaled.points[0], scaled.points[-1]
     # Ranks that are threads share the counters of their process, except gauges.

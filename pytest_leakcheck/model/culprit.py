@@ -71,7 +71,7 @@ class Culprit(OfResource):
     """
 
     resource: str
-    where: Where | None = None
+    where: CreationPath | None = None
     kept: Site | None = None
     owner: Owner | None = None
     others: tuple[Owner, ...] = ()
@@ -268,7 +268,7 @@ def is_of_tests(file: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class CreationPath:
     """The place where a retained resource is created.
 
     Attributes:
@@ -298,14 +298,14 @@ class Share:
         source: The source text of the line.
     """
 
-    where: Where
+    where: CreationPath
     size: int
     total: int
     source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Remainder:
     """The survivors of one kind: what still exists after the iterations that created it.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, fingerprint
+from pytest_leakcheck.model.culprit import Culprit, Owner, Remainder, Site, fingerprint
 from pytest_leakcheck.model.recording import Law, Recording, Scaled
 from pytest_leakcheck.model.resources import Kind, OfResource
 from pytest_leakcheck.model.units import format_rates
@@ -68,7 +68,7 @@ class Verdict(OfResource):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(OfResource):
+class UnjudgedGrowth(OfResource):
     """A counter that rose but was not judged.
 
     Attributes:
@@ -111,8 +111,8 @@ class Finding:
     test: str
     verdicts: tuple[Verdict, ...]
     budgets: Mapping[str, str]
-    seen: tuple[Seen, ...]
-    held: Mapping[str, tuple[Held, ...]]
+    seen: tuple[UnjudgedGrowth, ...]
+    held: Mapping[str, tuple[Remainder, ...]]
     recording: Recording
     reasons: Mapping[str, str]
     culprit: Culprit | None = None

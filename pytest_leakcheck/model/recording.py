@@ -92,7 +92,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class UserPhase:
     """A part of a test that ended with ``leakcheck.checkpoint(label)``.
 
     Attributes:
@@ -162,7 +162,7 @@ class Recording:
     peaks: Mapping[str, int] = field(default_factory=dict)
     exact: bool = False
     at_calls: int = 0
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[UserPhase, ...] = ()
     fullest: Fullest | None = None
     corrections: tuple[Correction, ...] = ()
 

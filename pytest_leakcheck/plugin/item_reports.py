@@ -38,7 +38,7 @@ from pytest_leakcheck.report.glyphs import in_quotes, printable
 from pytest_leakcheck.report.json_file import to_line
 
 if TYPE_CHECKING:
-    from pytest_leakcheck.plugin.isolation.messages import Messages, Warned
+    from pytest_leakcheck.plugin.isolation.messages import Messages, RecordedWarning
 
 # If the search for the cause ran out of time, the command allows this multiple of the time.
 MORE_TIME: Final = 4
@@ -128,7 +128,7 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     return report
 
 
-def warn(item: pytest.Item, warned: Iterable[Warned]) -> None:
+def warn(item: pytest.Item, warned: Iterable[RecordedWarning]) -> None:
     """Log warnings from a child process; a category that is not imported in this process becomes `Warning`."""
     # A look-up by name could run the code of a module, or import one.
     imported = {(one.__module__, one.__qualname__): one for one in with_subclasses(Warning)}

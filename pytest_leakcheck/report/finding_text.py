@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, TestPhase, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Remainder, Site, Step, TestPhase
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Fullest, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
@@ -83,7 +83,7 @@ def _format_note(finding: Finding, verdict: Verdict) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _format_held(held: Sequence[Held], width: int) -> str:
+def _format_held(held: Sequence[Remainder], width: int) -> str:
     """Name the first kind of survivors (retained objects or handles), and the number of other kinds."""
     if not held:
         return ""
@@ -469,7 +469,7 @@ def _made_rows(culprit: Culprit, width: int) -> Iterator[Row]:
         yield "", f"Python allocated {size} of {total} there; the rest is not resolved"
 
 
-def _site_rows(where: Where, source: str, verb: str, width: int) -> Iterator[Row]:
+def _site_rows(where: CreationPath, source: str, verb: str, width: int) -> Iterator[Row]:
     # Imported only here: sessions without a leak do not need it.
     from pytest_leakcheck.attribution.call_paths import is_standard
 

@@ -49,7 +49,7 @@ _SHARED_INTS: Final = range(-5, 257)
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class CacheFill:
     """The entries that bounded owners (see `BoundedOwners`) have gained or replaced since the start.
 
     Attributes:
@@ -226,7 +226,7 @@ class BoundedOwners:
         tables = [table for owner in owners if type(owner) is LRU and (table := find_entry_table(owner)) is not None]
         return frozenset(map(id, (*owners, *tables)))
 
-    def filling(self, resource: str, identities: Collection[Hashable] = ()) -> Filling | None:
+    def filling(self, resource: str, identities: Collection[Hashable] = ()) -> CacheFill | None:
         """Return how much of a resource the new entries of the owners hold; None if they hold nothing.
 
         Owners that are still filling or have just become full have new entries. Among the owners created since the
@@ -235,8 +235,8 @@ class BoundedOwners:
         """
         # Owners created since the start began empty. Record them now, because the harness may freeze them next.
         self._remember(gc.get_objects(), new=True)
-        found: list[Filling] = []
-        of_new: list[Filling] = []
+        found: list[CacheFill] = []
+        of_new: list[CacheFill] = []
         for start in self._start:
             filling = _measure_gain(start, resource, identities)
             if filling is not None:
@@ -249,7 +249,7 @@ class BoundedOwners:
         total = sum(one.retained for one in found)
         of_full = sum(one.retained for one in found if one.full)
         largest = max(found, key=lambda one: (one.retained, one.entries))
-        return Filling(
+        return CacheFill(
             largest.text,
             total,
             sum(one.entries for one in found),
@@ -259,14 +259,14 @@ class BoundedOwners:
             all(one.is_bounded for one in found),
         )
 
-    def _measure_pandas_views(self, resource: str) -> Filling | None:
+    def _measure_pandas_views(self, resource: str) -> CacheFill | None:
         """Return what pandas' weak references to views hold: it removes dead ones only if there are 500 or more."""
         gained = sum(max(0, len(views.referenced_blocks) - then) for views, then in self._views)
         if find_resource(resource).made_of not in ("objects", "blocks") or not gained:
             return None
         fullest = max((views for views, _then in self._views), key=lambda views: len(views.referenced_blocks))
         text = f"pandas' references to views: {len(fullest.referenced_blocks)} of {fullest.clear_counter}"
-        return Filling(text, gained, gained, full=False)
+        return CacheFill(text, gained, gained, full=False)
 
     def _remember(self, objects: Sequence[Any], *, new: bool) -> None:
         known = {id(owner) for start in self._start if (owner := start.owner()) is not None}
@@ -280,7 +280,7 @@ class BoundedOwners:
                     self._start.append(_OwnerAtStart(weakref.ref(candidate), filled, new, mark))
 
 
-def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Hashable]) -> Filling | None:
+def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Hashable]) -> CacheFill | None:
     """Return how much new entries hold; a full owner may grow until larger ones have replaced all entries once."""
     owner = start.owner()
     filled, bound, name = _read_fill(owner) or (0, 0, "")
@@ -302,10 +302,10 @@ def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Ha
         )
     text = f"{name}: {filled:,} of {bound:,}"
     left = bound - filled
-    return Filling(text, holds, gained, filled >= bound, left, holds * (1 + left / gained)) if holds else None
+    return CacheFill(text, holds, gained, filled >= bound, left, holds * (1 + left / gained)) if holds else None
 
 
-def _measure_pruned(one: Pruned, resource: str) -> Filling | None:
+def _measure_pruned(one: Pruned, resource: str) -> CacheFill | None:
     filled, most, by = one.entries, one.most, one.eviction.by
     gained = filled - one.filled
     if gained <= 0 or filled > most or not find_resource(resource).is_memory:
@@ -317,10 +317,10 @@ def _measure_pruned(one: Pruned, resource: str) -> Filling | None:
     left = most - filled
     if not one.eviction.bound:
         text = f"{by} removes entries from {one.name}, which has {filled:,}: {most:,} would decide"
-        return Filling(text, holds, gained, full=False, left=left, is_bounded=False)
+        return CacheFill(text, holds, gained, full=False, left=left, is_bounded=False)
     # A function that makes room before it adds an entry leaves one place.
     text = f"{one.name} is kept within its bound by {by}: {filled:,} of {most:,}"
-    return Filling(text, holds, gained, left <= 1, left, holds * (1 + left / gained))
+    return CacheFill(text, holds, gained, left <= 1, left, holds * (1 + left / gained))
 
 
 def _read_mark(owner: Any) -> int | None:

@@ -35,13 +35,13 @@ from pytest_leakcheck.attribution.call_paths import (
     read_path,
     text_of,
 )
-from pytest_leakcheck.attribution.handles import Identities, Things, pieces_of, things_of
+from pytest_leakcheck.attribution.handles import HandleKind, Identities, pieces_of, things_of
 from pytest_leakcheck.attribution.heap.append_only import are_append_only
 from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
 from pytest_leakcheck.attribution.heap.eviction import find_eviction
-from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Census, Growing, newcomers
+from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Census, GrowingContainer, newcomers
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
-from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, search
+from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget, search
 from pytest_leakcheck.attribution.heap.reference_paths import count_exit_callbacks, is_ours
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.inspection import container_kind, last_entries, length
@@ -50,7 +50,7 @@ from pytest_leakcheck.attribution.tracing.backends import Lines
 from pytest_leakcheck.attribution.tracing.tracer import is_wait
 from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import upper_median
-from pytest_leakcheck.model.culprit import Culprit, Held, OutOfTime, Site
+from pytest_leakcheck.model.culprit import Culprit, OutOfTime, Remainder, Site
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import BLOCKS, RESIDENT, RESOURCES, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
@@ -130,9 +130,9 @@ class CauseSearch:
         self._schedule = rounds.Schedule(plain_seconds, deadline, self._collect, self._read)
         self.culprit: Culprit | None = None
         self._found = Culprit(red.resource)
-        self._made = rounds.Made()
-        self._kept = rounds.Made()
-        self._kinds: tuple[Held, ...] = ()
+        self._made = rounds.Creation()
+        self._kept = rounds.Creation()
+        self._kinds: tuple[Remainder, ...] = ()
         self.recurred = True
         self._pool = ""
         # What holds the growth, if the program removes entries from it.
@@ -205,7 +205,7 @@ class CauseSearch:
         gc.unfreeze()
         self._collect()
 
-    def held(self) -> Mapping[str, tuple[Held, ...]]:
+    def held(self) -> Mapping[str, tuple[Remainder, ...]]:
         """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
 
         If the verdict is about memory or objects, list for it what was created during the search and still exists.
@@ -324,7 +324,7 @@ class CauseSearch:
                 return False
         self._found = replace(self._found, owner=owner_now(cause.owner, container, gained, counted))
         # Which function the line calls may differ from test to test.
-        self._made, self._schedule = rounds.Made((replace(cause.site, call=""),)), schedule
+        self._made, self._schedule = rounds.Creation((replace(cause.site, call=""),)), schedule
         self.is_unbounded, self.recalled = True, cause.test
         return True
 
@@ -348,14 +348,14 @@ class CauseSearch:
         self.recurred = self._verdict.outcome != "leak"
         return True
 
-    def _find_site(self) -> Generator[None, None, rounds.Made]:
+    def _find_site(self) -> Generator[None, None, rounds.Creation]:
         slope, read = self._verdict.slope, self._sampler.instruments.counter(self._verdict.resource)
         if (things := self._things()) is not None:
             made = yield from self._follow(things)
             if made.path or made.process or self._verdict.outcome != "leak" or not self._resource.of_tree:
                 return made
             return (yield from self._follow_companion(made))
-        made, of_heap = rounds.Made(), self._resource.in_python_bytes
+        made, of_heap = rounds.Creation(), self._resource.in_python_bytes
         if self._resource.in_python:
             counted = [name for name, one in RESOURCES.items() if one.made_of == "objects"]
             steady = of_heap and all(self._sampler.samples.state(name) == "flat" for name in counted)
@@ -377,20 +377,20 @@ class CauseSearch:
             made = yield from rounds.trace_natively(made, slope, self._rate, self._schedule)
         return made
 
-    def _things(self) -> Things | None:
+    def _things(self) -> HandleKind | None:
         """Return the kind of handle that grows; None if it is none, or cannot be listed."""
         name, instruments = self._verdict.resource, self._sampler.instruments
         if (device := instruments.device_for(name)) is not None:
             return pieces_of(device)
         return things_of(name, instruments.counter(name), instruments.folders.get(name))
 
-    def _follow(self, things: Things, few: int = rounds.OF_EACH) -> Generator[None, None, rounds.Made]:
+    def _follow(self, things: HandleKind, few: int = rounds.OF_EACH) -> Generator[None, None, rounds.Creation]:
         slope, schedule = self._verdict.slope, self._schedule
         is_unclosed = self._verdict.outcome == "unclosed"
         made = yield from rounds.follow(things, slope, schedule, unclosed=is_unclosed, few=few)
         return (yield from rounds.find_line(made, things.count, slope, schedule))
 
-    def _follow_companion(self, made: rounds.Made) -> Generator[None, None, rounds.Made]:
+    def _follow_companion(self, made: rounds.Creation) -> Generator[None, None, rounds.Creation]:
         """Find the line that creates another countable resource, which has grown by as much; without one, return `made`."""
         # For example, a thread that waits in ``accept`` reserves the number of a descriptor that no listing shows.
         samples = self._sampler.samples
@@ -407,7 +407,9 @@ class CauseSearch:
                     return replace(found, why=made.why, identities=frozenset(), companion=name)
         return made
 
-    def _find_owner(self, before: Census, made: rounds.Made, earlier: frozenset[int]) -> Generator[None, None, None]:
+    def _find_owner(
+        self, before: Census, made: rounds.Creation, earlier: frozenset[int]
+    ) -> Generator[None, None, None]:
         if not self._schedule.used:
             # Nothing was created since the first count, so nothing has grown.
             return
@@ -473,7 +475,7 @@ class CauseSearch:
         # A thread that has not ended is no owner of itself.
         return not holders.owners or (self._is_thread and holders.owners[0].root_kind == "running")
 
-    def _is_lost(self, made: rounds.Made, holders: Holders, growing: Sequence[Growing]) -> bool:
+    def _is_lost(self, made: rounds.Creation, holders: Holders, growing: Sequence[GrowingContainer]) -> bool:
         """Return whether nothing holds a descriptor that is a mere number, or a thread whose line is known to leak."""
         if self._is_thread:
             has_leaked = self._causes.test_with(self.resource, "leak", made.line)
@@ -494,8 +496,8 @@ class CauseSearch:
         return f"{by} removes entries from it: if that bounds it, set the bound as a budget, or more iterations"
 
     def _retained_kinds(
-        self, came: Sequence[object], holders: Holders, growing: Sequence[Growing], more: Mapping[int, int]
-    ) -> tuple[Held, ...]:
+        self, came: Sequence[object], holders: Holders, growing: Sequence[GrowingContainer], more: Mapping[int, int]
+    ) -> tuple[Remainder, ...]:
         """List the kinds of objects that are retained: first the entries that the owner has gained."""
         iterations, made_of = self._schedule.used, self._resource.made_of
         least_bytes = _MIN_BYTES_SHARE * self._verdict.slope * iterations if made_of == "memory" else 0.0
@@ -504,27 +506,27 @@ class CauseSearch:
         kinds = kinds_of(alike, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes, more)
         gained = [one for one in growing if not one.is_value and any(one.holder is owner for owner in holders.objects)]
         entries = [kind_of_entries(one, iterations, of_bytes=made_of != "objects") for one in gained]
-        listed: dict[str, Held] = {}
+        listed: dict[str, Remainder] = {}
         for kind in filter(None, entries):
             same = listed.get(kind.what)
             listed[kind.what] = replace(kind, count=kind.count + same.count) if same else kind
         return (*listed.values(), *(kind for kind in kinds if kind.what not in listed))
 
-    def _describe_sought(self, made: rounds.Made) -> Sought:
+    def _describe_sought(self, made: rounds.Creation) -> SearchTarget:
         slope, made_of = self._verdict.slope, self._resource.made_of
         iterations = max(1, self._schedule.used)
         if made_of == "anything" or (made_of == "handles" and self._things() is None):
-            return Sought(iterations, slope, in_python=True)
+            return SearchTarget(iterations, slope, in_python=True)
         if made_of == "handles":
             # Where the trace was cut short, what is new since the verdict is known all the same.
             new = handles.new_handles(self.at_red, handles.take_identities(), self._verdict.resource)
-            return Sought(iterations, slope, identities=made.identities or new, are_numbers=_makes_number(made))
+            return SearchTarget(iterations, slope, identities=made.identities or new, are_numbers=_makes_number(made))
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
-            return Sought(iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind)
+            return SearchTarget(iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind)
         if made_of == "blocks":
-            return Sought(iterations, rate, made.size, in_python=True)
-        return Sought(iterations, rate, made.size or slope, in_python=made.size is not None)
+            return SearchTarget(iterations, rate, made.size, in_python=True)
+        return SearchTarget(iterations, rate, made.size or slope, in_python=made.size is not None)
 
     @property
     def _rate(self) -> float:
@@ -581,7 +583,7 @@ class CauseSearch:
         self._found = replace(self._found, cycle=next(filter(None, cycles), self._found.cycle))
 
 
-def _makes_number(made: rounds.Made) -> bool:
+def _makes_number(made: rounds.Creation) -> bool:
     """Return whether the call gives the program a descriptor without an object that closes it."""
     return bool(made.path) and made.path[-1].call in _MAKES_NUMBERS
 
@@ -595,7 +597,9 @@ def _own_identities() -> Iterator[int]:
     yield id(getattr(threading, "_active", None))
 
 
-def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identities) -> dict[str, tuple[Held, ...]]:
+def survivors_of(
+    sampler: Sampler, red: Verdict, start: Identities, now: Identities
+) -> dict[str, tuple[Remainder, ...]]:
     """List the handles that exist now and did not at the start, by resource."""
     # Libraries map memory too, so mappings are listed only if the verdict is about them.
     held = {
@@ -606,7 +610,7 @@ def survivors_of(sampler: Sampler, red: Verdict, start: Identities, now: Identit
     if red.resource == RESIDENT and (grown := sampler.samples.grown_children()):
         more = {pid: format_amount(by, red.traits.unit) for pid, by in sampler.samples.children().items()}
         held[red.resource] = tuple(
-            Held(now.children.get(pid, "ended"), 1, f"child {pid}, +{more[pid]}") for pid in grown
+            Remainder(now.children.get(pid, "ended"), 1, f"child {pid}, +{more[pid]}") for pid in grown
         )
     if red.outcome == "unclosed" and red.traits.handles == "fds":
         held[red.resource] = handles.group_files(

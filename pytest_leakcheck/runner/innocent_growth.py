@@ -21,7 +21,13 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes.native_heap import thread_cache_bytes
 from pytest_leakcheck.probes.processes import thread_ids
-from pytest_leakcheck.runner.bounded_caches import BoundedOwners, EmptiedCaches, Filling, new_views, tracers_of_coverage
+from pytest_leakcheck.runner.bounded_caches import (
+    BoundedOwners,
+    CacheFill,
+    EmptiedCaches,
+    new_views,
+    tracers_of_coverage,
+)
 from pytest_leakcheck.runner.sampler import Sampler
 
 # A restart discards all readings and begins a new series. The most restarts because a cache has become full, and
@@ -259,7 +265,7 @@ def _ended_late(sampler: Sampler, name: str) -> bool:
     return ended
 
 
-def _compute_explained_rate(filling: Filling, sampler: Sampler, name: str) -> float:
+def _compute_explained_rate(filling: CacheFill, sampler: Sampler, name: str) -> float:
     """Return the growth per iteration that entries account for; 0 if that is too little to matter."""
     # Objects are counted. The memory of entries is an estimate: at least half of the growth explains all of it
     # (infinity), less explains nothing. An entry that may hold any amount explains up to two rises of the counter.
@@ -271,7 +277,7 @@ def _compute_explained_rate(filling: Filling, sampler: Sampler, name: str) -> fl
     return retained / sampler.samples.n if retained >= _MIN_EXPLAINED_SHARE * gained else 0.0
 
 
-def _compute_full_level(filling: Filling, sampler: Sampler, name: str, most: int) -> float | None:
+def _compute_full_level(filling: CacheFill, sampler: Sampler, name: str, most: int) -> float | None:
     """Return the level above the start at which the bounded owners will be full; None if it is unknown or inconclusive."""
     # It is inconclusive if the remaining iterations can fill the owners (waiting shows more), if their entries do not
     # account for the growth (the rest is then judged), and for scarce resources, which the process may run out of

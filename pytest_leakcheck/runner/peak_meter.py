@@ -19,7 +19,7 @@ from pytest_leakcheck.attribution.tracing.allocations import Composition, highes
 from pytest_leakcheck.attribution.tracing.backends import Tracer
 from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, outer_frame
 from pytest_leakcheck.model.culprit import Culprit, Site
-from pytest_leakcheck.model.recording import Phase, Series
+from pytest_leakcheck.model.recording import Series, UserPhase
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESIDENT
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
@@ -53,7 +53,7 @@ class Meter:
         """Open the instruments; inspect the composition of memory once it has risen by `naming` bytes (0: never)."""
         names = set(wanted)
         self._gauges: dict[str, Callable[[], int]] = {}
-        self._phases: dict[str, Phase] = {}
+        self._phases: dict[str, UserPhase] = {}
         self._instruments = Instruments(names - {RESIDENT}, {})
         self.unavailable = {name: str(why) for name, why in self._instruments.missing.items()}
         self._device = self._instruments.device
@@ -109,7 +109,7 @@ class Meter:
             self._rss_start = self._rss_top = self._rss.reset()
         self._tracer.arm()
 
-    def end(self) -> tuple[tuple[Series, ...], dict[str, int], tuple[Phase, ...]]:
+    def end(self) -> tuple[tuple[Series, ...], dict[str, int], tuple[UserPhase, ...]]:
         """Stop tracing and close the instruments.
 
         Return the start and end reading of each counter, its peak above the start level, and its peaks in each phase.
@@ -147,7 +147,7 @@ class Meter:
         found = self._take_phase()
         known = self._phases.get(label)
         highest = {name: max(peak, known.amounts.get(name, peak) if known else peak) for name, peak in found.items()}
-        self._phases[label] = Phase(label, highest, (known.count if known else 0) + 1)
+        self._phases[label] = UserPhase(label, highest, (known.count if known else 0) + 1)
 
     def gauge(self, name: str, read: Callable[[], int] | int, rank: int | None = None) -> None:
         """Follow a counter of the user's own, read at each call and return; a number is a single reading.

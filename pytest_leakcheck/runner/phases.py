@@ -30,7 +30,7 @@ from pytest_leakcheck.judge.screening import (
     find_risen,
     screen,
 )
-from pytest_leakcheck.model.culprit import Culprit, Held
+from pytest_leakcheck.model.culprit import Culprit, Remainder
 from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.recording import Fullest, Series
 from pytest_leakcheck.model.resources import DESCRIPTORS, HEAP, OBJECTS, RESIDENT, find_resource
@@ -98,7 +98,7 @@ class Ended(Phase):
     def end(self) -> Ended:
         return self
 
-    def held(self) -> Mapping[str, tuple[Held, ...]]:
+    def held(self) -> Mapping[str, tuple[Remainder, ...]]:
         """List what is new and still exists, by resource; empty without a red verdict."""
         return {}
 
@@ -115,7 +115,7 @@ class Judged(Ended):
         self._trial, self._search, red = trial, search, trial.run.red
         self.culprit = search.culprit if search is not None and red is not None else None
 
-    def held(self) -> Mapping[str, tuple[Held, ...]]:
+    def held(self) -> Mapping[str, tuple[Remainder, ...]]:
         sampler, red = self._trial.sampler, self._trial.run.red
         if sampler.samples.n < 1 or red is None:
             return {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.model.recording import Phase
+from pytest_leakcheck.model.recording import UserPhase
 from pytest_leakcheck.model.resources import GAUGE_PREFIX
 
 
@@ -87,9 +87,11 @@ class Phases:
             gained[at] = read() - self._before[at]
         self._read_before()
 
-    def take(self) -> tuple[Phase, ...]:
+    def take(self) -> tuple[UserPhase, ...]:
         """Return the phases, in the order in which they first ended."""
-        return tuple(Phase(label, dict(zip(self._counters, row, strict=True))) for label, row in self._gained.items())
+        return tuple(
+            UserPhase(label, dict(zip(self._counters, row, strict=True))) for label, row in self._gained.items()
+        )
 
     def _read_before(self) -> None:
         for at, read in enumerate(self._counters.values()):

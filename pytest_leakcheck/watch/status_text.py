@@ -32,7 +32,7 @@ _STATES: Final[dict[str, tuple[Tone, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StatusLine:
     """A line of the state; `runs_out`: of a counter that will reach its limit."""
 
     text: str
@@ -42,16 +42,16 @@ class Line:
         return self.text
 
 
-def lines(history: History) -> Iterator[Line]:
+def lines(history: History) -> Iterator[StatusLine]:
     """Yield the state: a title, the counters of the tree and of the processes that grow, new descriptors, and notes."""
-    yield Line(_title(history))
+    yield StatusLine(_title(history))
     seen = {printable(name): one for name, one in outlooks(history).items()}
     width = max(map(len, seen), default=0)
     for name, one in seen.items():
         now, gained, growth = counter_text(one)
-        yield Line(f"  {name:<{width}}{now:>11}{gained:>12}  {growth}", bool(_ends(one)))
-    yield from (Line(f"  new     {text}") for text in _new_lines(history))
-    yield from (Line(f"  note    {printable(text)}") for text in islice(history.notes, _MAX_LINES))
+        yield StatusLine(f"  {name:<{width}}{now:>11}{gained:>12}  {growth}", bool(_ends(one)))
+    yield from (StatusLine(f"  new     {text}") for text in _new_lines(history))
+    yield from (StatusLine(f"  note    {printable(text)}") for text in islice(history.notes, _MAX_LINES))
 
 
 def _title(history: History) -> str:

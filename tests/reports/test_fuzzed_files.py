@@ -13,10 +13,10 @@ import pytest
 
 from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, to_text
 from pytest_leakcheck.cli import main
-from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Share, Site, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Remainder, Share, Site
 from pytest_leakcheck.model.decoding import encode
-from pytest_leakcheck.model.finding import Causes, Finding, Seen, Verdict
-from pytest_leakcheck.model.recording import Law, Phase, Point, Recording, Scaled, Series
+from pytest_leakcheck.model.finding import Causes, Finding, UnjudgedGrowth, Verdict
+from pytest_leakcheck.model.recording import Law, Point, Recording, Scaled, Series, UserPhase
 from pytest_leakcheck.model.resources import Resource
 from pytest_leakcheck.report.json_file import FirstLine, LastLine, Session, to_line
 from pytest_leakcheck.watch.history import Row
@@ -34,21 +34,23 @@ VALUES: tuple[Any, ...] = (
 def report_text() -> str:
     culprit = Culprit(
         "fd",
-        Where((SITE, SITE), SITE, "call", "client"),
+        CreationPath((SITE, SITE), SITE, "call", "client"),
         SITE,
         Owner("shop.CACHE", "module shop", (), "list", 1.0),
         unresolved={"owner": "no time was left"},
         ran_out_of_time=True,
-        share=Share(Where((SITE,), SITE), 10, 20, "x"),
+        share=Share(CreationPath((SITE,), SITE), 10, 20, "x"),
         companion="thread",
     )
     verdicts = (Verdict("fd", "leak", 1.0, 17, 17, colour="red"), Verdict("rows", "ok", floor=0.1, colour="green"))
     series = (Series("fd", tuple(range(18))), Series("process", (0,) * 18), Series("object", (0, 1), (1,)))
     recording = Recording("t.py::a", series, 6, 1.0, limits={"fd": 1024}, environment={"python": "3.11"})
-    held = {"fd": (Held("/dev/null", 3),)}
-    grown = Finding("t.py::a", verdicts, {"fd": "0"}, (Seen("heap", 1.0, 3),), held, recording, {"fd": "why"}, culprit)
+    held = {"fd": (Remainder("/dev/null", 3),)}
+    grown = Finding(
+        "t.py::a", verdicts, {"fd": "0"}, (UnjudgedGrowth("heap", 1.0, 3),), held, recording, {"fd": "why"}, culprit
+    )
     points = tuple(
-        Point(size, (Recording("t.py::b", (), peaks={"rss": size}, phases=(Phase("a", {"rss": 3}),)),), 5, 1.0)
+        Point(size, (Recording("t.py::b", (), peaks={"rss": size}, phases=(UserPhase("a", {"rss": 3}),)),), 5, 1.0)
         for size in (1, 2, 4)
     )
     law = Law("O(n)", 1.0, (0.9, 1.1), 1.0, (0.9, 1.1), 3, 1)

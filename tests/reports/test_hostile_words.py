@@ -18,7 +18,7 @@ from markdown_it import MarkdownIt
 from projects import Project
 from pytest_leakcheck.cli import main
 from pytest_leakcheck.model import escaping
-from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Remainder, Site, Step
 from pytest_leakcheck.model.finding import Cause, Finding, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.report.finding_text import plain, styled_lines
@@ -98,11 +98,11 @@ def cause_of(word: str) -> Cause:
 def finding_of(word: str) -> Finding:
     site, cause = Site(f"/work/{word}.py", 7, word, word), cause_of(word)
     culprit = Culprit(
-        "fd", Where((site,), site), owner=cause.owner, cycle=(word,), hint=word, source=word, native=(word,)
+        "fd", CreationPath((site,), site), owner=cause.owner, cycle=(word,), hint=word, source=word, native=(word,)
     )
     recording = Recording(word, (Series("fd", (1, 2, 3, 4)),), environment={word: word}, unavailable={"rss": word})
     verdict = Verdict("fd", "leak", reason=word, slope=1.0, colour="red", advice=word)
-    held = {"fd": (Held(word, 2, word),)}
+    held = {"fd": (Remainder(word, 2, word),)}
     return Finding(
         word, (verdict,), {"fd": word}, (), held, recording, {"fd": word}, culprit, snapshot=word, snapshot_error=word
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pages import full_page
-from pytest_leakcheck.model.culprit import Culprit, Site, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Site
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.report.html.findings_page import page_of_report
@@ -108,7 +108,7 @@ def test_the_worst_finding_needs_no_scrolling(
     """Of a session with as long a header as most have."""
     site = Site(str(tmp_path / "shop.py"), 2, "leak", "os.open()")
     (tmp_path / "shop.py").write_text("def leak():\n    KEPT.append(os.open('.', 0))\n", encoding="utf-8")
-    culprit = Culprit("fd", Where((site,), site), source="KEPT.append(os.open('.', 0))")
+    culprit = Culprit("fd", CreationPath((site,), site), source="KEPT.append(os.open('.', 0))")
     verdict = Verdict("fd", "leak", 1.0, 17, 17, reason="it is so", colour="red")
     found = [
         Finding(f"tests/test_it.py::test_{at}", (verdict,), {}, (), {}, recording, {}, culprit)

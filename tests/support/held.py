@@ -10,7 +10,7 @@ import leaks
 from hostile import Hostile
 from leaks import Step
 from pytest_leakcheck.attribution.heap.growing_containers import Census, newcomers
-from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners
+from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget, find_owners
 from pytest_leakcheck.model.culprit import Owner
 
 WARM = 12
@@ -51,7 +51,7 @@ def holders_of(
     gc.unfreeze()
     growing = before.grown(second)
     return find_owners(
-        Sought(more, rate, size, more=None if remaining is None else {id(kind): remaining}),
+        SearchTarget(more, rate, size, more=None if remaining is None else {id(kind): remaining}),
         growing,
         survivors,
         first | second,

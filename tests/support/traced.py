@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
-from pytest_leakcheck.attribution.tracing.call_tree import CallTree, Traced
+from pytest_leakcheck.attribution.tracing.call_tree import CallTree, TracedCall
 from pytest_leakcheck.attribution.tracing.tracer import Event, Handler, Listener
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.garbage_collector import open_targets
@@ -79,7 +79,7 @@ def tree_of(read: Callable[[], int], work: Callable[[], object]) -> CallTree:
     return tree
 
 
-def followed(read: Callable[[], int], work: Callable[[], object], slope: int | None = None) -> Traced:
+def followed(read: Callable[[], int], work: Callable[[], object], slope: int | None = None) -> TracedCall:
     """What a tree of calls finds.
 
     With the slope that a verdict would give, also beside another thread that allocates, such as a test worker's.

@@ -43,7 +43,7 @@ _VALUE_TYPE_IDS: Final = frozenset(map(id, inspection.PAYLOAD))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Growing:
+class GrowingContainer:
     """A container that has gained entries, or the holder of a `value` that has gained bytes or characters."""
 
     holder: object
@@ -72,7 +72,9 @@ class Census:
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
         self._amounts = array("q", (inspection.amount(value) for _holder, values in found.holders for value in values))
 
-    def grown(self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()) -> tuple[Growing, ...]:
+    def grown(
+        self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()
+    ) -> tuple[GrowingContainer, ...]:
         """Return the containers and values that are larger now, without those whose ``id()`` is in `ignore`.
 
         The `newcomers`, `new`, did not exist at the census, except for dicts that were untracked then.
@@ -82,7 +84,7 @@ class Census:
         then = dict(zip(self._ids, self._sizes, strict=True))
         # A container that was not counted before has not grown.
         larger = [
-            Growing(one, size - then[place])
+            GrowingContainer(one, size - then[place])
             for one, place, size in zip(found.containers, found.ids, found.sizes, strict=True)
             if size > then.get(place, size)
         ]
@@ -96,7 +98,7 @@ class Census:
 
     def _grown_values(
         self, holders: Sequence[tuple[object, list[object]]], other: Collection[int]
-    ) -> Iterator[Growing]:
+    ) -> Iterator[GrowingContainer]:
         """Yield the values that are larger now, except those of the holders in `other`."""
         then: dict[int, list[int]] = {}
         for place, size in zip(self._holders, self._amounts, strict=True):
@@ -107,7 +109,7 @@ class Census:
             if len(before) == len(values) and id(holder) not in other:
                 for size, value in zip(before, values, strict=True):
                     if (gained := inspection.amount(value) - size) > 0:
-                        yield Growing(holder, gained, value)
+                        yield GrowingContainer(holder, gained, value)
 
 
 def _first_key(one: Any) -> object:
@@ -128,8 +130,8 @@ def newcomers() -> frozenset[int]:
 
 
 def fitting(
-    growing: Collection[Growing], iterations: int, rate: float | None = None, size: float | None = None
-) -> tuple[Growing, ...]:
+    growing: Collection[GrowingContainer], iterations: int, rate: float | None = None, size: float | None = None
+) -> tuple[GrowingContainer, ...]:
     """Return the containers and values whose growth fits, best first; `rate` and `size` (bytes) are per iteration."""
     # A single value is accepted only if it grows by about `size`: it may be replaced by one of another length.
     low, high = LEAST * iterations, float(sys.maxsize)
@@ -157,7 +159,9 @@ def fitting(
     return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
 
 
-def are_shares(fit: Sequence[Growing], iterations: int, rate: float | None = None, size: float | None = None) -> bool:
+def are_shares(
+    fit: Sequence[GrowingContainer], iterations: int, rate: float | None = None, size: float | None = None
+) -> bool:
     """Return whether these each gained a share, and together the expected amount; arguments as `fitting`."""
     wanted = iterations * (rate if size is None and rate is not None else size or 0.0)
     gained = [bytes_gained(one) if size is not None else float(one.gained) for one in fit]
@@ -168,12 +172,12 @@ def are_shares(fit: Sequence[Growing], iterations: int, rate: float | None = Non
     return abs(sum(gained) - wanted) <= _NEAR_SHARE * wanted
 
 
-def _is_near(one: Growing, wanted: float, share: float) -> bool:
+def _is_near(one: GrowingContainer, wanted: float, share: float) -> bool:
     # One more or less is near: the entry of the last iteration may be kept elsewhere.
     return abs(one.gained - wanted) <= max(1.0, share * wanted)
 
 
-def bytes_gained(one: Growing) -> float:
+def bytes_gained(one: GrowingContainer) -> float:
     """Estimate the bytes of the gained entries from the two newest ones; for a value, return its growth."""
     if one.is_value:
         return one.gained

@@ -15,9 +15,9 @@ from types import BuiltinFunctionType, CellType, FrameType, FunctionType, Method
 from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
-from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Growing
+from pytest_leakcheck.attribution.heap.growing_containers import LEAST, GrowingContainer
 from pytest_leakcheck.attribution.heap.reference_paths import is_ours
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Remainder
 
 _MAX_KINDS: Final = 5
 # The most operations to follow in a graph, and the newest tensors of each kind whose graphs are inspected.
@@ -34,7 +34,7 @@ def accompanies(one: object) -> bool:
     return inspection.container_kind(one) is not None or type(one) in (tuple, *AUXILIARY_TYPES)
 
 
-def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Held | None:
+def kind_of_entries(growing: GrowingContainer, iterations: int, *, of_bytes: bool) -> Remainder | None:
     """Return the kind of the entries that a container has gained; None if their type shows little about them.
 
     With `of_bytes`, the part of an entry that holds most of its bytes counts, such as a bytearray in a list.
@@ -46,7 +46,7 @@ def kind_of_entries(growing: Growing, iterations: int, *, of_bytes: bool) -> Hel
         entry, size = inspection.payload(entry, beside)
     elif accompanies(entry):
         return None
-    return Held(kind_of(entry), growing.gained, f"{size:,} B each, in {iterations} iterations")
+    return Remainder(kind_of(entry), growing.gained, f"{size:,} B each, in {iterations} iterations")
 
 
 def kinds_of(
@@ -55,11 +55,11 @@ def kinds_of(
     least: float,
     least_bytes: float = 0.0,
     more: Mapping[int, int] | None = None,
-) -> tuple[Held, ...]:
+) -> tuple[Remainder, ...]:
     """Return the most frequent kinds of new tracked objects, builtin types only if no other is frequent.
 
     `least` is the minimum number of a kind per iteration. With a minimum of bytes, those that hold the most are first,
-    and of objects that share most of their bytes only what has them. `more`: as in `Sought`.
+    and of objects that share most of their bytes only what has them. `more`: as in `SearchTarget`.
     """
     everything = list(objects)
     # The lists and dicts of the search's own objects have builtin types.
@@ -84,10 +84,10 @@ def kinds_of(
         if len(some) * size >= least_bytes:
             found.setdefault(id(part), (kind_of(part) if least_bytes else name, len(some), size))
     sized = sorted(found.values(), key=lambda kind: -kind[1] * kind[2] if least_bytes else 0)[:_MAX_KINDS]
-    return tuple(Held(name, count, f"{size:,} B each, in {iterations} iterations") for name, count, size in sized)
+    return tuple(Remainder(name, count, f"{size:,} B each, in {iterations} iterations") for name, count, size in sized)
 
 
-def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Held, ...]:
+def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Remainder, ...]:
     """Return the kinds of tensors that hold the most bytes, and what their graphs keep; `least` is as in `kinds_of`."""
     # A view of a parameter takes no memory.
     tensors = (one for one in objects if is_tensor(one) and not (one._base is not None and _is_parameter(one._base)))
@@ -96,7 +96,7 @@ def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple
     # Report only the last tensor of a graph, because it keeps the others.
     kept = {name for name, some in often for other in often if other[0] != name and _graph_keeps(other[1], some[-1])}
     rest = [pair for pair in often if pair[0] not in kept] or often
-    return tuple(Held(name, len(some), _describe_graph(some[-1])) for name, some in rest[:_MAX_KINDS])
+    return tuple(Remainder(name, len(some), _describe_graph(some[-1])) for name, some in rest[:_MAX_KINDS])
 
 
 def _list_frequent(objects: Iterable[Any], describe: Callable[[Any], str], least: float) -> list[tuple[str, list[Any]]]:

@@ -22,7 +22,14 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.handles import stand_for
-from pytest_leakcheck.attribution.heap.growing_containers import LEAST, MOST, Growing, are_shares, bytes_gained, fitting
+from pytest_leakcheck.attribution.heap.growing_containers import (
+    LEAST,
+    MOST,
+    GrowingContainer,
+    are_shares,
+    bytes_gained,
+    fitting,
+)
 from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, accompanies, kind_of
 from pytest_leakcheck.attribution.heap.reference_paths import (
     UNNAMED,
@@ -60,7 +67,7 @@ _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class SearchTarget:
     """What is known of what is retained; `rate` (objects) and `size` (bytes) are per iteration, where known.
 
     `identities`: the handles that still exist, if handles are retained. `in_python`: Python may have allocated it.
@@ -120,7 +127,7 @@ class _Search:
 
     new: frozenset[int]
     counted: frozenset[int]
-    growing: Mapping[int, Growing]
+    growing: Mapping[int, GrowingContainer]
     skipped: set[int]
     deadline: float = inf
 
@@ -181,9 +188,9 @@ class _Search:
 
 
 def search(  # noqa: PLR0913 - the evidence, one by one
-    sought: Sought,
+    sought: SearchTarget,
     came: Sequence[object],
-    growing: Sequence[Growing],
+    growing: Sequence[GrowingContainer],
     new: Collection[int],
     ignore: Collection[int] = (),
     *,
@@ -231,7 +238,7 @@ def _is_list_of_library(owner: Owner) -> bool:
 
 
 def _held_by_interpreter(
-    sought: Sought, came: Sequence[object], growing: Sequence[Growing], new: Collection[int]
+    sought: SearchTarget, came: Sequence[object], growing: Sequence[GrowingContainer], new: Collection[int]
 ) -> Iterator[Owner]:
     """Yield what C holds more of: callbacks of `atexit`, variables of a context, handlers that hold earlier ones."""
     counts = {("atexit", _CALLBACKS): (sought.exits, "callback of atexit.register()")}
@@ -252,7 +259,7 @@ def _held_by_interpreter(
 
 
 def _group_by_type(
-    sought: Sought, came: Sequence[object]
+    sought: SearchTarget, came: Sequence[object]
 ) -> tuple[list[list[object]], list[list[object]], list[list[object]]]:
     """Group the new objects that may be retained by type: not builtin, builtin, and those that show little by themselves."""
     by_kind: dict[str, list[object]] = defaultdict(list)
@@ -285,7 +292,7 @@ def _group_by_type(
     return own, [some for some in builtin if sought.rate and type(some[0]) not in links], last
 
 
-def _gain_may_fit(sought: Sought, one: Growing) -> bool:
+def _gain_may_fit(sought: SearchTarget, one: GrowingContainer) -> bool:
     """Return whether the entries that a container gained may be, or contain, what is retained."""
     if sought.identities is not None:
         return not one.is_value and sought.fits(inspection.last_entries(one.holder, one.gained))
@@ -302,8 +309,8 @@ def _gain_may_fit(sought: Sought, one: Growing) -> bool:
 
 
 def find_owners(  # noqa: PLR0913 - the evidence, one by one
-    sought: Sought,
-    growing: Sequence[Growing],
+    sought: SearchTarget,
+    growing: Sequence[GrowingContainer],
     survivors: Sequence[object] = (),
     new: Collection[int] = (),
     ignore: Collection[int] = (),
@@ -341,7 +348,9 @@ def _is_held_by_us(one: object) -> bool:
     """Return whether an object without a path from a root belongs to this package, which fills it during the search."""
     level, seen = [one], {id(one)}
     for _ in range(_MAX_LEVELS):
-        referrers = [other for other in gc.get_referrers(*level) if type(other) is not Growing and other is not level]
+        referrers = [
+            other for other in gc.get_referrers(*level) if type(other) is not GrowingContainer and other is not level
+        ]
         if any(map(is_ours, referrers)):
             return True
         level = [other for other in referrers if id(other) not in seen][:_MAX_SAMPLED]
@@ -350,7 +359,7 @@ def _is_held_by_us(one: object) -> bool:
 
 
 def _find_owners_of_survivors(
-    survivors: Sequence[object], candidates: Sequence[Growing], sought: Sought, search: _Search
+    survivors: Sequence[object], candidates: Sequence[GrowingContainer], sought: SearchTarget, search: _Search
 ) -> Holders:
     skipped, iterations, count = search.skipped, sought.iterations, sought.remaining(survivors)
     holds = [hold for one in candidates if not one.is_value for hold in search.hold_of(one.holder)]
@@ -445,7 +454,7 @@ def references_outside(survivors: Sequence[object]) -> int:
     return missing
 
 
-def _describe_growing(one: Growing, path: Sequence[object], iterations: int) -> Owner:
+def _describe_growing(one: GrowingContainer, path: Sequence[object], iterations: int) -> Owner:
     if one.is_value:
         entry = one.value
         holds = f"one {inspection.type_name(entry)} of {inspection.amount(entry):,} B that grows"
@@ -458,14 +467,14 @@ def _describe_growing(one: Growing, path: Sequence[object], iterations: int) -> 
     return describe_owner((*path, entry), one.holder, holds, one.gained / iterations)
 
 
-def _newest_payloads(one: Growing) -> list[object]:
+def _newest_payloads(one: GrowingContainer) -> list[object]:
     """Return the parts of new entries that retain something: the value, or the key of a dict used as a set."""
     pairs = inspection.last_entries(one.holder, min(one.gained, _MAX_SAMPLED))
     trivial = _TRIVIAL_TYPES if inspection.container_kind(one.holder) is dict else ()
     return [key if any(type(value) is kind for kind in trivial) else value for key, value in pairs]
 
 
-def _newest_follows(one: Growing, search: _Search) -> bool:
+def _newest_follows(one: GrowingContainer, search: _Search) -> bool:
     """Return whether the newest value of a container keeps nothing alive."""
     if one.is_value or inspection.container_kind(one.holder) is None:
         return False

@@ -58,7 +58,7 @@ _Stack: TypeAlias = tuple[_Line, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Retention:
     """What a call path (outermost first, no function names), or all to one line, retains per iteration; in bytes.
 
     If objects are counted in place of blocks, `kind` is the ``id()`` of the type that all of them have; else 0.
@@ -72,7 +72,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The number of blocks or objects of one call stack, their bytes, and `Kept.kind`."""
+    """The number of blocks or objects of one call stack, their bytes, and `Retention.kind`."""
 
     count: int = 0
     size: int = 0
@@ -132,7 +132,7 @@ class Allocations:
         if not self._theirs:
             _stop()
 
-    def retained_blocks(self, *, steady: bool = False) -> tuple[Kept, ...]:
+    def retained_blocks(self, *, steady: bool = False) -> tuple[Retention, ...]:
         """Return what is retained per call path, the most blocks first.
 
         If the number of tracked objects is `steady`, new ones have replaced others, so that lines which make some, or
@@ -148,7 +148,7 @@ class Allocations:
             after = {stack: held for stack, held in after.items() if stack[0] not in replacing}
         return _diff_stacks(self._before, after, self.counted)
 
-    def retained_objects(self, rate: float) -> tuple[Kept, ...]:
+    def retained_objects(self, rate: float) -> tuple[Retention, ...]:
         """Return by call path what has become more, in this share of the iterations; what others replace also falls.
 
         Only objects whose allocation is known: that of one in a free list of the interpreter is not, nor up to Python 3.11
@@ -219,7 +219,7 @@ def _sum_objects_by_stack(stacks: dict[_Stack, _Stack]) -> dict[_Stack, _Sum]:
     return found
 
 
-def _diff_stacks(before: Mapping[_Stack, _Sum], after: Mapping[_Stack, _Sum], iterations: int) -> tuple[Kept, ...]:
+def _diff_stacks(before: Mapping[_Stack, _Sum], after: Mapping[_Stack, _Sum], iterations: int) -> tuple[Retention, ...]:
     """Return the growth of each call stack per iteration, the most blocks first, without allocations by the harness."""
     kept = []
     for stack, now in after.items():
@@ -228,17 +228,17 @@ def _diff_stacks(before: Mapping[_Stack, _Sum], after: Mapping[_Stack, _Sum], it
         if now.count > then.count and not is_harness(stack[0][0]) and stack[0][0] != tracemalloc.__file__:
             path = tuple(Site(file, line, "") for file, line in reversed(stack))
             more, size = (now.count - then.count) / iterations, (now.size - then.size) / iterations
-            kept.append(Kept(path, more, size, now.kind))
+            kept.append(Retention(path, more, size, now.kind))
     return tuple(sorted(kept, key=lambda one: -one.blocks))
 
 
-def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool, most: float = inf) -> Kept | None:
+def culprit_of(kept: Sequence[Retention], slope: float, *, by_size: bool, most: float = inf) -> Retention | None:
     """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does."""
     # If that is a part of an object, which generated code such as ``__init__`` of a dataclass fills, the line that
     # calls the generated code creates the object. If several lines allocate equally much, and together more blocks than
     # there are objects, their innermost caller does. Either must account for nearly all of the growth.
     # A line that allocates more than `most` is left out: it replaces what it allocated before the trace.
-    below: dict[_Line, Kept] = {}
+    below: dict[_Line, Retention] = {}
     for one in kept:
         where = read_path(one.path)
         if where is None:
@@ -248,7 +248,7 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool, most: float
         for line, at in lines.items():
             _add(below, line, replace(one, path=one.path[: outside + at + 1]))
 
-    def growth(one: Kept) -> float:
+    def growth(one: Retention) -> float:
         return one.size if by_size else one.blocks
 
     places = sorted(_sum_by_line(kept).values(), key=growth, reverse=True)
@@ -266,8 +266,8 @@ def culprit_of(kept: Sequence[Kept], slope: float, *, by_size: bool, most: float
     return min(whole, key=lambda place: (growth(place), -len(place.path)), default=best)
 
 
-def _sum_by_line(kept: Sequence[Kept]) -> dict[_Line, Kept]:
-    made: dict[_Line, Kept] = {}
+def _sum_by_line(kept: Sequence[Retention]) -> dict[_Line, Retention]:
+    made: dict[_Line, Retention] = {}
     for one in kept:
         if line := line_of(one.path):
             _add(made, line, one)
@@ -284,10 +284,10 @@ def _find_caller_of_generated_code(path: Sequence[Site]) -> set[_Line]:
     return set()
 
 
-def _add(places: dict[_Line, Kept], line: _Line, one: Kept) -> None:
-    known = places.get(line, Kept(one.path, 0.0, 0.0, one.kind))
+def _add(places: dict[_Line, Retention], line: _Line, one: Retention) -> None:
+    known = places.get(line, Retention(one.path, 0.0, 0.0, one.kind))
     kind = one.kind if one.kind == known.kind else 0
-    places[line] = Kept(known.path, known.blocks + one.blocks, known.size + one.size, kind)
+    places[line] = Retention(known.path, known.blocks + one.blocks, known.size + one.size, kind)
 
 
 # A line that accounts for less of a peak is reported with its share, if that is at least this one.

@@ -44,7 +44,7 @@ _Call: TypeAlias = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TracedCall:
     """The call that a growth was traced to."""
 
     # From the outermost frame to that call; empty if nothing grew or no call was found.
@@ -64,12 +64,16 @@ class Traced:
     # What new Python objects hold that the call, or one on the path whose inside was left out, has left behind.
     python: int = 0
 
-    def cut(self) -> Traced:
+    def cut(self) -> TracedCall:
         """End the path in the innermost function of the program, at any of its lines; without one, return no path."""
         path = self.path[: len(self.codes)]
         while path and not is_own(path[-1].file):
             path = path[:-1]
-        return Traced((*path[:-1], replace(path[-1], call="")), code=self.codes[len(path) - 1]) if path else Traced(())
+        return (
+            TracedCall((*path[:-1], replace(path[-1], call="")), code=self.codes[len(path) - 1])
+            if path
+            else TracedCall(())
+        )
 
 
 class _Node:
@@ -156,7 +160,7 @@ class CallTree:
             self.handover.hold(thread)
         return grown
 
-    def explain(self, growth: int) -> Traced:
+    def explain(self, growth: int) -> TracedCall:
         """Follow all traced growth; if that leads to no line, as when another thread allocates too, that of the verdict."""
         # If the call that this leads to returns as much, only what Python's objects do not hold is followed; without a
         # result, the path ends in the innermost function of the program, for `LineTracer`.
@@ -173,7 +177,7 @@ class CallTree:
             self.own[node.at] -= self.python[node.at]
         return replace(self._traced_outside_runner(growth) or traced.cut(), of_c=True)
 
-    def _traced_outside_runner(self, growth: int) -> Traced | None:
+    def _traced_outside_runner(self, growth: int) -> TracedCall | None:
         """Follow the growth without that of the test runner's own functions; None if that leads to no line."""
         for node in _list_subtrees([self.root]):
             # What the test runner holds is released between two iterations, where nothing is counted.
@@ -182,11 +186,11 @@ class CallTree:
         found = self.traced(growth)
         return None if read_path(found.path) is None or found.why else found
 
-    def traced(self, total: int | None = None) -> Traced:
+    def traced(self, total: int | None = None) -> TracedCall:
         """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""
         wanted = sum(self.own) if total is None else total
         if wanted <= 0:
-            return Traced(())
+            return TracedCall(())
         nodes = [self.root]
         path: list[Site] = []
         # The Python function reached so far; the line in it, and the C function called there, if any.
@@ -222,7 +226,7 @@ class CallTree:
             balanced = any(amount > MOST_OF_GROWTH * wanted for amount in (own, *kept.values()))
             how = "is allocated in one call and freed in another" if balanced else "comes from several calls"
             why = f"in {code.co_qualname}() it {how} ({flows})"
-        return Traced(
+        return TracedCall(
             path=tuple(path),
             code=None if name else code,
             why=why,

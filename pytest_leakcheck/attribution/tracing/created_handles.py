@@ -33,7 +33,7 @@ _DISPATCH_MODE_FILE: Final = str(Path(PACKAGE_FOLDER, "probes", "torch_storages.
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A handle that was created in a traced iteration; `path`, `code`, `lasti` and `ends_early` are as in `Made`."""
+    """A handle that was created in a traced iteration; `path`, `code`, `lasti` and `ends_early` are as in `Creation`."""
 
     path: tuple[Site, ...]
     what: str
@@ -58,7 +58,7 @@ class Arrivals(Generic[Key]):
         list_now: Callable[[], Mapping[Key, str]],
         list_more: Callable[[Mapping[Key, str]], Mapping[Key, str]] | None = None,
     ) -> None:
-        """Follow these handles; the functions are as in `handles.Things`."""
+        """Follow these handles; the functions are as in `handles.HandleKind`."""
         self._count = count
         self._list_now = list_now
         self._list_more = list_more or (lambda _known: list_now())

@@ -1,6 +1,6 @@
 """Find the line that creates what is retained, in rounds of a few iterations each.
 
-Each round is a generator that yields before each of its iterations and returns a `Made`.
+Each round is a generator that yields before each of its iterations and returns a `Creation`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from types import CodeType
 from typing import Any, Final, TypeVar
 
 from pytest_leakcheck.attribution.call_paths import call_at, is_own, line_of, read_path, with_functions
-from pytest_leakcheck.attribution.handles import Things
+from pytest_leakcheck.attribution.handles import HandleKind
 from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of, python_traced
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
 from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, is_wait
-from pytest_leakcheck.model.culprit import OutOfTime, Site, Where
+from pytest_leakcheck.model.culprit import CreationPath, OutOfTime, Site
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 from pytest_leakcheck.probes.own_folder import own_folder, temporary_folder
@@ -74,7 +74,7 @@ _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Creation:
     """The result of a round: the call path that creates what is retained.
 
     Only `resolve` reads source files, at the end, because reading them retains memory too.
@@ -111,7 +111,7 @@ class Made:
         """As `line_of`; ``("", 0)`` if unknown."""
         return line_of(self.path) or ("", 0)
 
-    def resolve(self) -> Where | None:
+    def resolve(self) -> CreationPath | None:
         """Return the path with function names and the last call as written; None if there is no path."""
         if not self.path:
             return None
@@ -194,8 +194,8 @@ class Schedule:
 
 
 def follow(
-    things: Things, slope: float, schedule: Schedule, *, unclosed: bool, few: int = OF_EACH
-) -> Generator[None, None, Made]:
+    things: HandleKind, slope: float, schedule: Schedule, *, unclosed: bool, few: int = OF_EACH
+) -> Generator[None, None, Creation]:
     """Find the call that creates most of the retained handles; with `unclosed`, of those that the collector releases.
 
     The slope is the growth per iteration, in handles, or in bytes for handles with a size; `few` is as in
@@ -204,7 +204,7 @@ def follow(
     arrivals = Arrivals(things.count, things.list_now, things.list_more)
     found, counted = list[Arrival](), 0
     with ExitStack() as stack:
-        freed = stack.enter_context(closing(Freed(arrivals, things))) if unclosed else None
+        freed = stack.enter_context(closing(ReleaseRecord(arrivals, things))) if unclosed else None
         children = stack.enter_context(closing(TracedChildren(unclosed=unclosed))) if things.in_children else None
         tracer = stack.enter_context(closing(Tracer(arrivals, schedule.plain_seconds)))
         # The slope of handles with a size is in bytes.
@@ -228,26 +228,26 @@ def follow(
         if children is not None and children.count >= wanted:
             where = children.describe()
             why = f"created in {where}; no line is known, because {children.why or _SCATTERED}"
-            return Made(why=why, process=where, released=tuple(children.released))
+            return Creation(why=why, process=where, released=tuple(children.released))
         why = _SCATTERED if place is not None else _NO_CALL_SEEN if counted else schedule.why_none
         if arrivals.handed_in:
             why = _IN_ANOTHER_THREAD + " or ".join(arrivals.handed_in[:_MAX_LINES_SHOWN])
         elif tracer.throttle.coarse:
             why = _TOO_MANY_CALLS
-        return Made(why=tracer.interrupted or why, identities=frozenset(alive))
+        return Creation(why=tracer.interrupted or why, identities=frozenset(alive))
     arrival = place[0]
-    made = Made(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
+    made = Creation(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
     if children is not None and any(one is arrival for one in of_children.values()):
         where = children.describe({pid for pid, _fd in _of_line(made, of_children)})
         return replace(made, process=where, released=tuple(children.released))
     if arrival.ends_early or (tracer.throttle.coarse and not _has_own_line(arrival.path)):
-        return Made(why=_TOO_MANY_CALLS, identities=frozenset(alive))
+        return Creation(why=_TOO_MANY_CALLS, identities=frozenset(alive))
     # Handles that other lines created are not part of this leak. Those that another thread created may be.
     unknown = frozenset(key for key, one in alive.items() if not one.path)
     return replace(made, identities=unknown.union(_of_line(made, alive)))
 
 
-def _of_line(made: Made, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
+def _of_line(made: Creation, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
     return (key for key, one in arrivals.items() if line_of(one.path) == made.line)
 
 
@@ -260,7 +260,7 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
     of_objects: bool = False,
     steady: bool = False,
     blocks: float = inf,
-) -> Generator[None, None, Made]:
+) -> Generator[None, None, Creation]:
     """Find the line whose allocations by Python are retained; the slope is in blocks, bytes or objects (`of_objects`).
 
     `steady`: the number of tracked objects does not grow. `blocks`: how many memory blocks an iteration adds.
@@ -284,15 +284,15 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
         allocations.close()
     found = found or culprit_of(kept, slope, by_size=by_size, most=most)
     if found is None and culprit_of(kept, slope, by_size=by_size) is not None:
-        return Made(why="what Python allocates replaces what it frees")
+        return Creation(why="what Python allocates replaces what it frees")
     if found is None:
         is_of_c = by_size and sum(one.size for one in kept) < _MIN_RATIO * slope
-        return Made(why="not allocated by Python", of_c=is_of_c)
+        return Creation(why="not allocated by Python", of_c=is_of_c)
     is_part = (found.size if by_size else found.blocks) < MIN_WHOLE_RATIO * slope
     if not _has_own_line(found.path) or (is_part and len(found.path) == 1):
         # If recording frames takes too long, only the last one is recorded.
-        return Made(why=f"allocated at {found.path[-1].file}:{found.path[-1].line}, whose callers are unknown")
-    return Made(found.path, size=found.size, kind=found.kind)
+        return Creation(why=f"allocated at {found.path[-1].file}:{found.path[-1].line}, whose callers are unknown")
+    return Creation(found.path, size=found.size, kind=found.kind)
 
 
 def charge(  # noqa: PLR0913 - three describe the counter, three the round
@@ -304,7 +304,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
     of_heap: bool = False,
     of_c: bool = False,
     few: int = _CACHE_ITERATIONS,
-) -> Generator[None, None, Made]:
+) -> Generator[None, None, Creation]:
     """Find the call in which any counter grows; `few` is as in `Schedule.iterations`.
 
     `of_heap`: it counts bytes from malloc. `of_c`: Python's objects hold little of the growth.
@@ -322,14 +322,14 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
     traced = tree.explain(round(slope * counted))
     if line_of(traced.path) is None or is_wait(traced.path):
-        return Made(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
+        return Creation(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
     why = traced.why
     if traced.ends_early or (tracer.throttle.coarse and not _has_own_line(traced.path)):
-        return Made(why=why or _TOO_MANY_CALLS)
+        return Creation(why=why or _TOO_MANY_CALLS)
     if why and traced.calls_program and not is_own(traced.path[-1].file):
         # A library calls the program back, such as an event loop: the line that calls the library is not the one.
-        return Made(why=why)
-    return Made(traced.path, why, code=traced.code, in_line=traced.code is None, of_c=traced.of_c)
+        return Creation(why=why)
+    return Creation(traced.path, why, code=traced.code, in_line=traced.code is None, of_c=traced.of_c)
 
 
 def _repeat(
@@ -349,8 +349,14 @@ def _repeat(
 
 
 def find_line(  # noqa: PLR0913 - as `charge`
-    made: Made, read: Callable[[], int], slope: float, schedule: Schedule, rate: float = 1.0, *, of_heap: bool = False
-) -> Generator[None, None, Made]:
+    made: Creation,
+    read: Callable[[], int],
+    slope: float,
+    schedule: Schedule,
+    rate: float = 1.0,
+    *,
+    of_heap: bool = False,
+) -> Generator[None, None, Creation]:
     """Find the line in which a counter grows, if only the function is known; return `made` if its line is exact."""
     if made.in_line or made.code is None or not made.path:
         return made
@@ -378,7 +384,7 @@ def find_line(  # noqa: PLR0913 - as `charge`
     if not is_own(made.path[-1].file) and _has_own_line(made.path[:-1]):
         # The line of the test's own code that calls a library is more useful than an unknown line of the library.
         return replace(made, path=made.path[:-1])
-    return Made(why=made.why or f"no single line of {made.path[-1].function}() accounts for the growth in it")
+    return Creation(why=made.why or f"no single line of {made.path[-1].function}() accounts for the growth in it")
 
 
 def _has_own_line(path: Sequence[Site]) -> bool:
@@ -386,10 +392,10 @@ def _has_own_line(path: Sequence[Site]) -> bool:
     return where is not None and is_own(where.site.file)
 
 
-class Freed:
+class ReleaseRecord:
     """Record of where the handles were created that garbage collections release, the program's own included."""
 
-    def __init__(self, arrivals: Arrivals[Hashable], things: Things) -> None:
+    def __init__(self, arrivals: Arrivals[Hashable], things: HandleKind) -> None:
         self._arrivals = arrivals
         self._things = things
         self._before: dict[Hashable, Arrival] = {}
@@ -414,7 +420,7 @@ class Freed:
         self._freed += [arrival for key, arrival in self._before.items() if now.get(key) != arrival.what]
 
 
-def _find_most_common(arrivals: Iterable[Arrival], things: Things) -> tuple[Arrival, int] | None:
+def _find_most_common(arrivals: Iterable[Arrival], things: HandleKind) -> tuple[Arrival, int] | None:
     """Return the first arrival of the line with the most handles (or bytes), and their number; None without a line."""
     by_line: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Arrival] = {}
@@ -444,11 +450,11 @@ def load_memray() -> str:
     return ""
 
 
-def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Made]:
+def trace_natively(made: Creation, slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Creation]:
     """Find the native stack and the Python line that allocate retained bytes; otherwise return what is known, `made`."""
     obstacle = load_memray()
     if obstacle:
-        return Made(why=f"{made.why}; {obstacle}")
+        return Creation(why=f"{made.why}; {obstacle}")
     import memray
 
     counted, found = 0, None
@@ -467,24 +473,24 @@ def trace_natively(made: Made, slope: float, rate: float, schedule: Schedule) ->
                     found = find_most(reader.get_leaked_allocation_records(merge_threads=True), slope * counted)
         except RuntimeError as error:
             # Another tracker of memray is active.
-            return Made(why=f"{made.why}; memray: {error}")
+            return Creation(why=f"{made.why}; memray: {error}")
     return found or made
 
 
-def find_most(records: Iterable[Any], wanted: float) -> Made | None:
+def find_most(records: Iterable[Any], wanted: float) -> Creation | None:
     """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half.
 
     A line that allocates far more than is wanted replaces what it allocated before. The records are memray's; a frame in
     them is a function, a file and a line, the innermost first.
     """
-    by_line: dict[tuple[str, int], list[tuple[int, Made]]] = defaultdict(list)
+    by_line: dict[tuple[str, int], list[tuple[int, Creation]]] = defaultdict(list)
     for one in records:
         path = tuple(Site(file, line, function) for function, file, line in reversed(one.stack_trace()))
         outwards = (function for function, *_ in one.native_stack_trace())
         names = takewhile(lambda name: not name.startswith(_INTERPRETER_PREFIXES), outwards)
         functions = dict.fromkeys(name for name in names if not name.startswith("<"))
         if line := line_of(path):
-            by_line[line].append((one.size, Made(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])))
+            by_line[line].append((one.size, Creation(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])))
     sizes = {line: sum(size for size, _made in some) for line, some in by_line.items()}
     fitting = {line: size for line, size in sizes.items() if _MIN_RATIO * wanted <= size <= _MAX_EXCESS_RATIO * wanted}
     if not fitting:

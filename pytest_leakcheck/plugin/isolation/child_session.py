@@ -30,7 +30,7 @@ from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.recording import Recording, Sizing
 from pytest_leakcheck.plugin import keys, silent_tmpdir
 from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
-from pytest_leakcheck.plugin.isolation.messages import Messages, Task, Warned, to_line
+from pytest_leakcheck.plugin.isolation.messages import Messages, RecordedWarning, Task, to_line
 from pytest_leakcheck.plugin.other_plugins import prepare_given_folder, prepare_process
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.native_heap import is_quiet, other_allocator
@@ -275,7 +275,7 @@ class Child:
         if when == "runtest":
             name = warning_message.category.__module__, warning_message.category.__qualname__
             text, file, line = str(warning_message.message), warning_message.filename, warning_message.lineno
-            self.write(Messages(warnings=(Warned(text, name, file, line, nodeid, location),)))
+            self.write(Messages(warnings=(RecordedWarning(text, name, file, line, nodeid, location),)))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

@@ -269,7 +269,7 @@ def _relative_path(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
-def _read_answer(folder: Path, ended: supervisor.Ended, ranks: int, children: int) -> Answer:
+def _read_answer(folder: Path, ended: supervisor.ProcessEnd, ranks: int, children: int) -> Answer:
     if ended.unsent:
         raise OSError(ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}")
     with OriginalFunctions():

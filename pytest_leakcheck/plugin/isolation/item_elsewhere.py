@@ -17,7 +17,7 @@ import pytest
 from pytest_leakcheck.attribution.tracing.allocations import add_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan, effort_of
-from pytest_leakcheck.config.scaling_marker import Aim, read_sweep
+from pytest_leakcheck.config.scaling_marker import FigureBound, read_sweep
 from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.judge.conclude_finding import (
     Policy,
@@ -376,7 +376,7 @@ class ScaledItem(ItemElsewhere):
         return conclude_sizes(recording, budgets, verdicts, self._scaled(), policy, self._sweep.reason, self._culprits)
 
 
-def _judge_aim(scaled: Scaled, aim: Aim) -> Verdict:
+def _judge_aim(scaled: Scaled, aim: FigureBound) -> Verdict:
     """Judge the peaks of one aim (a bound on one resource)."""
     missing = next(filter(None, (point.why_not(aim.resource) for point in scaled.points)), "")
     if missing:

@@ -51,7 +51,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class RecordedWarning:
     """A warning of the test: its text, because its arguments may be of any type, and the module and name of its class."""
 
     text: str
@@ -78,7 +78,7 @@ class Messages:
     SPARSE: ClassVar = True
 
     reports: tuple[dict[str, Any], ...] = ()
-    warnings: tuple[Warned, ...] = ()
+    warnings: tuple[RecordedWarning, ...] = ()
     recordings: tuple[Recording, ...] = ()
     culprits: tuple[Culprit, ...] = ()
     not_collected: str = ""
@@ -132,7 +132,7 @@ class Answer:
         children: The peak memory of child processes, in bytes; 0 if it was not observed.
     """
 
-    ended: supervisor.Ended
+    ended: supervisor.ProcessEnd
     messages: tuple[Messages, ...]
     stacks: tuple[str, ...]
     failures: Mapping[int, int]

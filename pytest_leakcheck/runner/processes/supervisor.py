@@ -50,7 +50,7 @@ _C_FRAMES: Final = ("  Binary file ", "  <truncated rest of calls>")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnd:
     """How a child process ended: by itself, or `hung`, if this process ended it for lack of progress.
 
     `status` is as in `subprocess`, `iteration` is 0 before the first, and `said` are the last lines of its standard
@@ -88,7 +88,7 @@ def describe_exit(status: int) -> str:
 class Board:
     """The memory in which a child shows its progress, which can be written to when no file can.
 
-    Each rank has three numbers: its iteration (or step), whether it has finished, and `unsent`, as in `Ended`.
+    Each rank has three numbers: its iteration (or step), whether it has finished, and `unsent`, as in `ProcessEnd`.
     """
 
     SIZE: Final = 24
@@ -197,7 +197,7 @@ class Start:
     """How to start a child process; each of its `ranks` has a part of the board.
 
     It is ended after so many seconds without progress: `start_up` until all ranks have begun, then `step` from one step
-    to the next. With `show`, it writes to the standard output of this process, otherwise to `Ended.said`.
+    to the next. With `show`, it writes to the standard output of this process, otherwise to `ProcessEnd.said`.
     """
 
     command: Sequence[str]
@@ -211,7 +211,7 @@ class Start:
     fork: Callable[[Path], Process] | None = None
 
 
-def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> Ended:
+def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> ProcessEnd:
     """Run a command until it exits, or kill it once it stalls. Either way, all processes of its group are killed.
 
     `folder` gets the files ``board-0`` and ``said``; all other names in it are free for the caller. This process calls
@@ -229,7 +229,7 @@ def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> 
                 hung = not _wait(process, board, start, watch)
             finally:
                 end_tree(process, grace=TERMINATE_SECONDS, group=True)
-            return Ended(
+            return ProcessEnd(
                 process.wait(),
                 board.iteration,
                 clock.monotonic() - began,
@@ -238,7 +238,7 @@ def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> 
                 said=excerpt(read_tail(said.fileno())),
             )
     except OSError as error:
-        return Ended(-1, 0, 0.0, error=error.strerror or str(error))
+        return ProcessEnd(-1, 0, 0.0, error=error.strerror or str(error))
     finally:
         board.close()
 

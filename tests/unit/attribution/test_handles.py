@@ -28,7 +28,7 @@ from pytest_leakcheck.attribution.handles import (
     survivors,
     take_identities,
 )
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Remainder
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.processes import process_tree
 
@@ -50,22 +50,22 @@ def test_numbers_that_differ_from_one_to_the_next_are_left_out(target: str, text
 
 
 def test_equal_ones_are_counted_most_frequent_first() -> None:
-    assert group(["a", "b", "b", "c", "b", "c"]) == (Held("b", 3), Held("c", 2), Held("a", 1))
+    assert group(["a", "b", "b", "c", "b", "c"]) == (Remainder("b", 3), Remainder("c", 2), Remainder("a", 1))
     assert group([]) == ()
 
 
 def test_files_whose_names_differ_by_a_pattern_are_one_kind() -> None:
     parts = [f"/data/part-{number}.bin" for number in range(5)]
     assert group_files([*parts, "/data/log", "socket"]) == (
-        Held("/data/part-*.bin", 5),
-        Held("/data/log", 1),
-        Held("socket", 1),
+        Remainder("/data/part-*.bin", 5),
+        Remainder("/data/log", 1),
+        Remainder("socket", 1),
     )
     seeds = [f"/data/rgb-224x224-seed{number}.mp4" for number in range(3)]
-    assert group_files(seeds) == (Held("/data/rgb-224x224-seed*.mp4", 3),)
-    assert group_files(["/tmp/tmpa1b2c3d4", "/tmp/tmpk_9xyzzy"]) == (Held("/tmp/tmp*", 2),)
+    assert group_files(seeds) == (Remainder("/data/rgb-224x224-seed*.mp4", 3),)
+    assert group_files(["/tmp/tmpa1b2c3d4", "/tmp/tmpk_9xyzzy"]) == (Remainder("/tmp/tmp*", 2),)
     # One name is no pattern, and the folder tells files apart.
-    assert group_files(["/a/part-1.bin"] * 3) == (Held("/a/part-1.bin", 3),)
+    assert group_files(["/a/part-1.bin"] * 3) == (Remainder("/a/part-1.bin", 3),)
     assert {one.count for one in group_files(["/a/part-1.bin", "/b/part-1.bin"])} == {1}
 
 
@@ -83,9 +83,9 @@ def test_survivors_are_what_is_new() -> None:
     )
     assert survivors(before, after) == {
         # Descriptor 4 was closed and its number used again.
-        "fd": (Held("socket", 2), Held("/clip.mp4", 2, "in child old")),
-        "thread": (Held("Thread-N (work)", 2),),
-        "process": (Held("sleep 60", 1),),
+        "fd": (Remainder("socket", 2), Remainder("/clip.mp4", 2, "in child old")),
+        "thread": (Remainder("Thread-N (work)", 2),),
+        "process": (Remainder("sleep 60", 1),),
         "task": (),
         "mmap": (),
     }
@@ -96,9 +96,9 @@ def test_peers_of_one_host_are_one_kind_and_its_server_another() -> None:
     peers = [f"socket to 127.0.0.1:{port}" for port in (44622, 44630, 44640)]
     server, other = "socket to 127.0.0.1:33301", "socket to 10.0.0.1:80"
     assert group_files([*peers, server, server, other]) == (
-        Held("socket to 127.0.0.1:*", 3),
-        Held(server, 2),
-        Held(other, 1),
+        Remainder("socket to 127.0.0.1:*", 3),
+        Remainder(server, 2),
+        Remainder(other, 1),
     )
 
 
@@ -145,7 +145,10 @@ def test_mappings_are_told_by_file_with_what_they_have_gained() -> None:
 8000000-8001000 r--p 0 08:01 3 /c
 """
     before, after = Identities({}, {}, {}, {}, maps=earlier), Identities({}, {}, {}, {}, maps=now)
-    assert survivors(before, after)["mmap"] == (Held("[heap]", 1, "2.0 MiB in all"), Held("/b", 1, "1.0 MiB in all"))
+    assert survivors(before, after)["mmap"] == (
+        Remainder("[heap]", 1, "2.0 MiB in all"),
+        Remainder("/b", 1, "1.0 MiB in all"),
+    )
 
 
 def test_a_socket_says_whom_it_talks_to() -> None:

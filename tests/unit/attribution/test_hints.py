@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pytest_leakcheck.attribution.hints import SHAPES, hint_for
-from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Remainder, Site, Step
 
 TEST = Site("/project/test_decode.py", 12, "test_decode", "work()")
 
 
 def made(resource: str, file: str, function: str, call: str = "") -> Culprit:
     path = (TEST, Site(file, 7, function, call))
-    return Culprit(resource, Where(path, TEST))
+    return Culprit(resource, CreationPath(path, TEST))
 
 
 def held_by(resource: str, holder: str, via: str, holds: str = "") -> Culprit:
@@ -52,16 +52,16 @@ def test_a_known_shape_gets_its_advice(name: str) -> None:
 def test_how_a_child_process_was_started_is_no_shape_of_what_leaks_in_it() -> None:
     loader = Site("/v/torch/utils/data/dataloader.py", 7, "_MultiProcessingDataLoaderIter")
     work = Site("/project/decode.py", 3, "frames", "open()")
-    here = Culprit("fd", Where((TEST, loader, work), work))
+    here = Culprit("fd", CreationPath((TEST, loader, work), work))
     assert "one loader" in hint_for(here, ())
-    there = Culprit("fd", Where((TEST, loader, work), work, process="child process python"))
+    there = Culprit("fd", CreationPath((TEST, loader, work), work, process="child process python"))
     assert hint_for(there, ()).startswith("close() it")
 
 
 def test_the_line_of_a_child_process_tells_the_shape_without_its_objects() -> None:
     opened = Site("/project/decode.py", 3, "frames")
     there = Culprit(
-        "fd", Where((TEST, opened), opened, process="child process python"), source="self.c = av.open(path)"
+        "fd", CreationPath((TEST, opened), opened, process="child process python"), source="self.c = av.open(path)"
     )
     assert "close() the container" in hint_for(there, ())
 
@@ -72,7 +72,7 @@ def test_every_shape_has_a_case() -> None:
 
 
 def test_what_is_held_may_show_the_shape() -> None:
-    assert "shutdown()" in hint_for(Culprit("thread"), (Held("ThreadPoolExecutor-N_N (_worker)", 4),))
+    assert "shutdown()" in hint_for(Culprit("thread"), (Remainder("ThreadPoolExecutor-N_N (_worker)", 4),))
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_what_is_held_may_show_the_shape() -> None:
     ],
 )
 def test_no_advice_is_given_where_no_shape_fits(culprit: Culprit) -> None:
-    assert hint_for(culprit, (Held("reader-N", 4),)) == ""
+    assert hint_for(culprit, (Remainder("reader-N", 4),)) == ""

@@ -17,8 +17,8 @@ from pytest_leakcheck.baseline.known_leaks import (
     find_outdated,
     update,
 )
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, fingerprint_of_owner
-from pytest_leakcheck.model.finding import Finding, Seen, Verdict
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Site, fingerprint_of_owner
+from pytest_leakcheck.model.finding import Finding, UnjudgedGrowth, Verdict
 from pytest_leakcheck.model.recording import Recording
 
 TODAY = "2026-11-26"
@@ -66,13 +66,13 @@ def finding(
     owner: str = "",
     root: str = "module shop",
     path: tuple[Site, ...] = (),
-    seen: tuple[Seen, ...] = (),
+    seen: tuple[UnjudgedGrowth, ...] = (),
 ) -> Finding:
     """A leak in a test; `line` is a function of ``shop.py``, or `path` what the test calls."""
     own = Site(f"/project/tests/{test}.py", 5, test)
     path = (own, *(path or ((Site("/project/shop.py", 7, line),) if line else ())))
     outside = [site for site in path if "/lib/" not in site.file]
-    where = Where(path, outside[-1]) if len(path) > 1 else None
+    where = CreationPath(path, outside[-1]) if len(path) > 1 else None
     of_class, _in, module = root.removeprefix("class ").partition(" in ")
     place = f"{module}:{of_class}" if module else root.removeprefix("module ")
     named = Owner(owner, root, (), "x", rate, "class" if module else "module", place) if owner else None
@@ -160,10 +160,10 @@ def test_objects_blocks_and_bytes_of_one_cause_are_one_entry() -> None:
 def test_growth_is_compared_in_the_resource_of_the_entry() -> None:
     baseline = after(finding(resource="object", line="add", rate=1.0))
     block = finding(resource="block", line="add", rate=40.0)
-    assert state(baseline, replace(block, seen=(Seen("object", 1.2, 300),))) == "known"
-    assert state(baseline, replace(block, seen=(Seen("object", 9.0, 300),))) == "grown"
+    assert state(baseline, replace(block, seen=(UnjudgedGrowth("object", 1.2, 300),))) == "known"
+    assert state(baseline, replace(block, seen=(UnjudgedGrowth("object", 9.0, 300),))) == "grown"
     # An update takes the rate of the same resource too.
-    (entry,) = after(replace(block, seen=(Seen("object", 9.0, 300),)), of=baseline).known
+    (entry,) = after(replace(block, seen=(UnjudgedGrowth("object", 9.0, 300),)), of=baseline).known
     assert (entry.resource, entry.rate) == ("object", 9.0)
     (entry,) = after(block, of=baseline).known
     assert entry.rate == 1.0

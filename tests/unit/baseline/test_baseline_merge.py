@@ -13,7 +13,7 @@ import pytest
 
 from pytest_leakcheck.baseline import known_leaks
 from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, KnownLeaks, Observed, read, to_text, update
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, is_of_tests, own_line, own_owner
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Site, is_of_tests, own_line, own_owner
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.model.regular_file import locked
@@ -22,7 +22,7 @@ TODAY = "2026-11-26"
 
 
 def leak(name: str, test: str = "t.py::test_a", rate: float = 1.0, *, file: str = "") -> Finding:
-    where = Where((Site(file, 3, f"make_{name}", ""),), Site(file, 3, f"make_{name}", "")) if file else None
+    where = CreationPath((Site(file, 3, f"make_{name}", ""),), Site(file, 3, f"make_{name}", "")) if file else None
     owner = Owner(f"shop.{name}", "module shop", (), "x", rate) if name else None
     verdict = Verdict("fd", "leak", slope=rate, iterations=17, colour="yellow")
     return Finding(test, (verdict,), {}, (), {}, Recording(test, ()), {}, Culprit("fd", where, owner=owner), known="x")

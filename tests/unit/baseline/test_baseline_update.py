@@ -18,7 +18,7 @@ from pytest_leakcheck.baseline.known_leaks import (
     to_text,
     update,
 )
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Site
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
 
@@ -33,7 +33,7 @@ def leak(test: str = "t.py::test_a", rate: float = 1.0, *, owner: str = "click.C
     line = Site(f"/project/tests/test_{test.partition('.')[0]}.py", 9, test.partition("::")[2], "invoke()")
     culprit = Culprit(
         "object",
-        Where((line, WRAP), line) if site else None,
+        CreationPath((line, WRAP), line) if site else None,
         owner=Owner(owner, "module click", (), "x", rate) if owner else None,
     )
     verdict = Verdict("object", "leak", slope=rate, iterations=229, explicit=False, colour="yellow")

@@ -12,7 +12,7 @@ import pytest
 from pytest_leakcheck.baseline import library_leaks
 from pytest_leakcheck.baseline.library_leaks import LibraryLeak, find_library_leak, fits, parse_lines
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where, library_lines, standard_lines
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Site, library_lines, standard_lines
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
 
@@ -34,7 +34,7 @@ EXAMPLE = "write click<9: click._compat._default_text_stdout"
 def culprit(owner: str = "", *path: Site, has_time: bool = True) -> Culprit:
     return Culprit(
         "fd",
-        Where(path, path[0]) if path else None,
+        CreationPath(path, path[0]) if path else None,
         owner=Owner(owner, "module lib", (), "x", 1.0) if owner else None,
         unresolved={} if owner else {"owner": "no container or value grew at this rate"},
         ran_out_of_time=not has_time,

@@ -10,8 +10,8 @@ from pytest_leakcheck.baseline.library_leaks import LibraryLeak
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
-from pytest_leakcheck.model.culprit import Culprit, Site, Where
-from pytest_leakcheck.model.finding import Seen, Verdict
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Site
+from pytest_leakcheck.model.finding import UnjudgedGrowth, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
 
 AUTO = ("leak", "over_budget", "unclosed")
@@ -60,7 +60,7 @@ def test_a_warning_names_the_known_leak_that_it_is(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(library_leaks, "read_shipped", lambda: (leak,))
     warned = replace(
         result(Verdict("fd", "unclosed", explicit=False, tolerated=True)),
-        culprit=Culprit("fd", Where((Site("test_it.py", 1, "f"), parse), parse)),
+        culprit=Culprit("fd", CreationPath((Site("test_it.py", 1, "f"), parse), parse)),
     )
     finding = conclude(warned, Policy(AUTO, library=()))
     assert finding.colour == "yellow"
@@ -114,7 +114,7 @@ def test_what_grew_and_was_not_judged_is_seen() -> None:
         ),
     )
     finding = conclude(result(Verdict("fd", "leak", slope=1.0), series=series), Policy(AUTO))
-    assert finding.seen == (Seen("heap", 1000.0, 30_000), Seen("thread", 1.0, 17))
+    assert finding.seen == (UnjudgedGrowth("heap", 1000.0, 30_000), UnjudgedGrowth("thread", 1.0, 17))
 
 
 def test_budgets_and_their_reasons_travel_as_text() -> None:

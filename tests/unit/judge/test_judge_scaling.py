@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.scaling_marker import Aim, check_axis, parse_bound
+from pytest_leakcheck.config.scaling_marker import FigureBound, check_axis, parse_bound
 from pytest_leakcheck.judge.judge_scaling import NOISE, RESOLUTION, advise_ranks, judge_points
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.finding import Verdict
@@ -293,7 +293,7 @@ def advice(worlds: dict[int, list[int]], bound: str = "<= 64", figure: Figure = 
     ]
     scaled = Scaled("world_size", "process", tuple(points))
     verdict = judged("fd", bound, [sum(ranks) for ranks in worlds.values()], tuple(worlds), "world_size")
-    return advise_ranks(verdict, Aim("fd", figure, parse_bound(bound, "world_size", "count")), scaled).advice
+    return advise_ranks(verdict, FigureBound("fd", figure, parse_bound(bound, "world_size", "count")), scaled).advice
 
 
 def test_ranks_that_take_as_much_as_one_alone_are_to_divide_it() -> None:

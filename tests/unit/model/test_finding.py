@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Site
 from pytest_leakcheck.model.decoding import encode
 from pytest_leakcheck.model.finding import Causes, Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
@@ -14,7 +14,7 @@ OWNER = Owner("library.ROWS", "module library", (), "", 1.0)
 
 
 def finding(test: str, slope: float, *, colour: str = "red", found: bool = True, outcome: str = "leak") -> Finding:
-    where = Where((SITE,), SITE) if found else None
+    where = CreationPath((SITE,), SITE) if found else None
     culprit = Culprit("object", where, owner=OWNER)
     verdict = Verdict("object", outcome, slope=slope, colour=colour)  # type: ignore[arg-type]
     return Finding(test, (verdict,), {}, (), {}, Recording(test, ()), {}, culprit)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_leakcheck.model.decoding import decode, encode
-from pytest_leakcheck.model.recording import NOT_READ, Figure, Phase, Point, Recording, Scaled, Series, Sizing
+from pytest_leakcheck.model.recording import NOT_READ, Figure, Point, Recording, Scaled, Series, Sizing, UserPhase
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 COUNTERS = st.integers(-(2**63), 2**63 - 1)
@@ -45,7 +45,7 @@ MIB = 1 << 20
 
 def rank(rss: int, *, exact: bool = True, **gauges: int) -> Recording:
     peaks = {"rss": rss * MIB, **{f"gauge:{name}": value for name, value in gauges.items()}}
-    return Recording("t", (Series("rss", (1, 2)),), exact=exact, peaks=peaks, phases=(Phase("a", {"rss": 3}),))
+    return Recording("t", (Series("rss", (1, 2)),), exact=exact, peaks=peaks, phases=(UserPhase("a", {"rss": 3}),))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_leakcheck.plugin.isolation.messages import Messages, Warned, read_failures, read_lines, to_line
+from pytest_leakcheck.plugin.isolation.messages import Messages, RecordedWarning, read_failures, read_lines, to_line
 from pytest_leakcheck.probes.foreign_files import Unreadable
 
 
@@ -13,7 +13,7 @@ from pytest_leakcheck.probes.foreign_files import Unreadable
     [
         Messages(done=1),
         Messages(not_collected="test_\udc80\n"),
-        Messages(warnings=(Warned("text", ("builtins", "UserWarning"), "a.py", 3, "", ("a.py", 3, "f")),)),
+        Messages(warnings=(RecordedWarning("text", ("builtins", "UserWarning"), "a.py", 3, "", ("a.py", 3, "f")),)),
         Messages(reports=({"when": "call", "sections": [["stdout", "said"]], "extra": {"a": [1.5, None]}},)),
     ],
 )

@@ -8,7 +8,17 @@ from pathlib import Path, PureWindowsPath
 
 import pytest
 
-from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step, Where, fingerprint, own_line, short_file
+from pytest_leakcheck.model.culprit import (
+    CreationPath,
+    Culprit,
+    Owner,
+    Share,
+    Site,
+    Step,
+    fingerprint,
+    own_line,
+    short_file,
+)
 from pytest_leakcheck.report.finding_text import (
     ARROW,
     cycle_text,
@@ -35,7 +45,7 @@ OWNER = Owner(
 )
 CULPRIT = Culprit(
     "fd",
-    Where((TEST, FRAMES, OPEN), FRAMES, "call"),
+    CreationPath((TEST, FRAMES, OPEN), FRAMES, "call"),
     owner=OWNER,
     source="container = av.open(path)",
 )
@@ -70,7 +80,7 @@ held by  loader._loader.cache
 
 def test_a_package_is_named_with_its_file() -> None:
     site = Site("/project/toxpkg/__init__.py", 3, "load")
-    assert headline_of_culprit(Culprit("fd", Where((site,), site))) == ("toxpkg/__init__.py:3", "load()")
+    assert headline_of_culprit(Culprit("fd", CreationPath((site,), site))) == ("toxpkg/__init__.py:3", "load()")
 
 
 def test_owners_that_hold_a_share_each_are_all_named() -> None:
@@ -121,19 +131,19 @@ cycle    released only by the garbage collector: InputContainer ↔ VideoStream"
     ],
 )
 def test_a_fixture_is_blamed_in_place_of_the_test(phase: str, fixture: str, said: str) -> None:
-    where = Where((FRAMES,), FRAMES, phase, fixture)  # type: ignore[arg-type]  # of the phases
+    where = CreationPath((FRAMES,), FRAMES, phase, fixture)  # type: ignore[arg-type]  # of the phases
     assert said in text(Culprit("fd", where))
     assert said or "innocent" not in text(Culprit("fd", where))
 
 
 def test_the_child_process_of_a_line_is_shown() -> None:
-    where = Where((TEST, FRAMES), FRAMES, process="2 child processes, such as python")
+    where = CreationPath((TEST, FRAMES), FRAMES, process="2 child processes, such as python")
     assert "\n         in 2 child processes, such as python" in text(Culprit("fd", where))
     assert "child process" not in text(Culprit("fd", replace(where, process="")))
 
 
 def test_the_largest_share_of_a_peak_is_shown_only_where_the_line_is_not_known() -> None:
-    where = Where((TEST, FRAMES), FRAMES, "call")
+    where = CreationPath((TEST, FRAMES), FRAMES, "call")
     share = Share(where, 4 << 20, 94 << 20, "data = path.read_bytes()")
     unknown = Culprit("rss", unresolved={"site": "no line of Python allocated half of it"}, share=share)
     assert (
@@ -168,7 +178,7 @@ def named(culprit: Culprit | None, test: str = "tests/test_a.py::test_b") -> str
 
 def test_a_fingerprint_is_of_the_cause_and_not_of_the_test_the_machine_or_the_line() -> None:
     elsewhere = replace(FRAMES, file="/home/me/tmpx1/decode/loader.py", line=77)
-    moved = replace(UNHELD, where=Where((replace(TEST, line=3), elsewhere, OPEN), elsewhere, "call"))
+    moved = replace(UNHELD, where=CreationPath((replace(TEST, line=3), elsewhere, OPEN), elsewhere, "call"))
     assert named(moved) == named(UNHELD) == named(UNHELD, "tests/test_a.py::test_c")
     assert re.fullmatch(r"[0-9a-f]{6}-fd-loader-open", named(UNHELD))
 
@@ -194,7 +204,7 @@ def test_which_constructor_came_first_makes_no_other_cause() -> None:
     def created(*inner: Site, source: str = "") -> str:
         path = (TEST, *inner)
         site = next(one for one in reversed(path) if "site-packages" not in one.file)
-        return named(Culprit("object", Where(path, site), source=source))
+        return named(Culprit("object", CreationPath(path, site), source=source))
 
     factory = Site("/project/app/pools.py", 8, "make", "Pool.__init__()")
     pool = Site("/project/app/pools.py", 14, "Pool.__init__", "Lock.__init__()")
@@ -216,7 +226,9 @@ STREAMS = Owner("click._compat._default_text_stdout closure cell 'cache'", "modu
 def reached_from(test: str, *, owner: Owner | None) -> Culprit:
     """A leak of a package: the line of the project is the test's own, in each of many tests."""
     line = Site(f"/project/tests/{test}.py", 9, f"{test}_function", "invoke()")
-    return Culprit("object", Where((line, WRAP, Site("/usr/lib/python3.11/io.py", 5, "open", "")), line), owner=owner)
+    return Culprit(
+        "object", CreationPath((line, WRAP, Site("/usr/lib/python3.11/io.py", 5, "open", "")), line), owner=owner
+    )
 
 
 def test_a_leak_of_a_package_is_one_cause_in_all_tests_that_reach_it() -> None:
@@ -244,7 +256,7 @@ def test_a_leak_of_a_package_is_one_cause_in_all_tests_that_reach_it() -> None:
 )
 def test_a_line_of_the_project_is_told_by_its_file(file: str, own: bool) -> None:
     line = Site(file, 3, "read", "open()")
-    assert (own_line(Culprit("fd", Where((line,), line), owner=OWNER)) is not None) is own
+    assert (own_line(Culprit("fd", CreationPath((line,), line), owner=OWNER)) is not None) is own
 
 
 def test_a_file_of_windows_is_shown_without_its_folders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +268,9 @@ def test_a_file_of_windows_is_shown_without_its_folders(monkeypatch: pytest.Monk
 
 def test_a_line_of_a_test_counts_if_the_test_itself_keeps_what_it_creates() -> None:
     line = Site("/project/tests/test_it.py", 3, "test_a", "open()")
-    assert own_line(Culprit("fd", Where((line,), line), owner=replace(OWNER, name="test_it.KEPT"))) == line
+    assert own_line(Culprit("fd", CreationPath((line,), line), owner=replace(OWNER, name="test_it.KEPT"))) == line
     # Without an owner, the line is all that is known.
-    assert own_line(Culprit("fd", Where((line,), line))) == line
+    assert own_line(Culprit("fd", CreationPath((line,), line))) == line
 
 
 def test_the_fingerprint_has_no_part_of_a_key_of_the_running_program() -> None:

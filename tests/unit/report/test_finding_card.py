@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where, digest_of
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Site, Step, digest_of
 from pytest_leakcheck.model.finding import Colour, Finding, Outcome, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
 from pytest_leakcheck.report.html.findings_page import card_of_finding, page_of_report, rerun_command, since
@@ -39,7 +39,9 @@ def culprit_in(file: Path) -> Culprit:
     site = Site(str(file), 5, "leak", "os.open()")
     owner = Owner("shop.KEPT", "module shop", (Step("module shop", "KEPT", suspect=True),), "20 × int", 1.0)
     source = "kept.append(os.open('.', 0))"
-    return Culprit("fd", Where((site,), site), owner=owner, source=source, digest=digest_of(SHOP.splitlines(True)))
+    return Culprit(
+        "fd", CreationPath((site,), site), owner=owner, source=source, digest=digest_of(SHOP.splitlines(True))
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,7 @@ def test_an_excerpt_shows_python_that_has_not_changed(tmp_path: Path) -> None:
         culprit = culprit_in(path)
         assert culprit.where is not None
         site = replace(culprit.where.site, line=line)
-        card = card_of_finding(finding(culprit=replace(culprit, where=Where((site,), site))), Session())
+        card = card_of_finding(finding(culprit=replace(culprit, where=CreationPath((site,), site))), Session())
         return len(card.parts[0].source)
 
     # From the function to the end: the two empty lines before it are left out.

@@ -12,7 +12,7 @@ from pytest_leakcheck.config.budget import Budget, parse_budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.judge.judge_series import Context, judge
-from pytest_leakcheck.model.culprit import Culprit, Held, Owner, Site, Step, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Remainder, Site, Step
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Collector, Recording, Series
 from pytest_leakcheck.report.finding_text import block, floor_text, headline, styled_lines
@@ -26,7 +26,7 @@ def finding(
     test: str,
     series: tuple[Series, ...],
     budgets: tuple[Budget, ...],
-    held: dict[str, tuple[Held, ...]] | None = None,
+    held: dict[str, tuple[Remainder, ...]] | None = None,
     *,
     collector: Collector = "on",
 ) -> Finding:
@@ -57,8 +57,8 @@ LEAK = finding(
     ),
     (Budget("fd", 0, reason="one file at a time"), Budget("heap")),
     {
-        "fd": (Held("/data/episodes/2024/front/video_0001.mp4", 16), Held("socket", 1)),
-        "thread": (Held("Thread-N (decode)", 2),),
+        "fd": (Remainder("/data/episodes/2024/front/video_0001.mp4", 16), Remainder("socket", 1)),
+        "thread": (Remainder("Thread-N (decode)", 2),),
         "process": (),
     },
 )
@@ -66,11 +66,11 @@ OVER_BUDGET = finding(
     "test_once",
     (Series("fd", (11,) * 7 + (12,) * 40, (0,) * 46),),
     (Budget("fd", 0),),
-    {"fd": (Held("/dev/null", 1),)},
+    {"fd": (Remainder("/dev/null", 1),)},
     collector="off",
 )
 UNCLOSED = finding(
-    "test_cycle", (Series("fd", (11,) * 18, (2,) * 17),), (Budget("fd", 0),), {"fd": (Held("/data/a.mp4", 2),)}
+    "test_cycle", (Series("fd", (11,) * 18, (2,) * 17),), (Budget("fd", 0),), {"fd": (Remainder("/data/a.mp4", 2),)}
 )
 INCONCLUSIVE = finding("test_short", (Series("fd", (11,) * 9, (0,) * 8),), (Budget("fd", 0),))
 UNAVAILABLE = finding("test_heap", (Series("fd", (11,) * 14, (0,) * 13),), (Budget("fd"), Budget("heap", 0)))
@@ -183,7 +183,9 @@ def test_a_wide_terminal_is_filled_and_a_name_is_not_broken() -> None:
     source = 'found = [{"name": name, "type": kind, "data": value} for name, kind, value in read_all(connection)]'
     name = "application.clients.redis_client.connection_pool.connections_that_are_in_use_now"
     line = Site("/app/loader.py", 3, "load")
-    culprit = Culprit("fd", Where((line,), line), owner=Owner(name, "module application", (), "", 1.0), source=source)
+    culprit = Culprit(
+        "fd", CreationPath((line,), line), owner=Owner(name, "module application", (), "", 1.0), source=source
+    )
     one = replace(LEAK, culprit=culprit)
     wide, narrow = (block(one, width).splitlines() for width in (120, 80))
     assert any(line.endswith(source) for line in wide)
@@ -195,7 +197,7 @@ def test_a_wide_terminal_is_filled_and_a_name_is_not_broken() -> None:
 def test_what_matters_has_a_style() -> None:
     site = Site("/project/src/loader.py", 41, "load", "open()")
     owner = Owner("loader.KEPT", "module loader", (Step("module loader", "KEPT", suspect=True),), "20 × int", 1.0)
-    culprit = Culprit("fd", Where((site,), site, "call"), owner=owner, source="KEPT.append(open(path))")
+    culprit = Culprit("fd", CreationPath((site,), site, "call"), owner=owner, source="KEPT.append(open(path))")
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),))
     parts = [part for line in styled_lines(replace(one, culprit=culprit), command="pytest x") for part in line]
     styles = {text.strip(): style for text, style in parts}
@@ -210,7 +212,7 @@ def test_what_matters_has_a_style() -> None:
 
 
 WORDS = st.text("ab_/ .", min_size=1, max_size=120)
-HELD = st.builds(Held, WORDS.map("/{}".format) | WORDS.map("Thread-N ({})".format), st.integers(1, 10**6))
+HELD = st.builds(Remainder, WORDS.map("/{}".format) | WORDS.map("Thread-N ({})".format), st.integers(1, 10**6))
 
 
 @settings(PROPERTY, max_examples=20)
@@ -220,7 +222,7 @@ HELD = st.builds(Held, WORDS.map("/{}".format) | WORDS.map("Thread-N ({})".forma
     slope=st.integers(1, 2**40),
     resource=st.sampled_from(["fd", "heap"]),
 )
-def test_nothing_that_is_held_makes_a_line_wider(held: list[Held], first: int, slope: int, resource: str) -> None:
+def test_nothing_that_is_held_makes_a_line_wider(held: list[Remainder], first: int, slope: int, resource: str) -> None:
     series = Series(resource, tuple(first + slope * i for i in range(18)))
     one = finding("test_wide", (series,), (Budget(resource, 0, reason="said at length " * 9),), {resource: tuple(held)})
     first_line, *lines, _next = block(one).splitlines()
@@ -229,7 +231,7 @@ def test_nothing_that_is_held_makes_a_line_wider(held: list[Held], first: int, s
 
 
 def test_many_kinds_are_counted_after_the_ninth() -> None:
-    kinds = tuple(Held(f"/data/{i:02}.mp4", 1) for i in range(12))
+    kinds = tuple(Remainder(f"/data/{i:02}.mp4", 1) for i in range(12))
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),), {"fd": kinds})
     lines = block(one).splitlines()
     assert "               1 × /data/08.mp4" in lines
@@ -266,7 +268,7 @@ def test_the_floor_in_words(verdict: Verdict, text: str) -> None:
 
 
 def test_a_long_number_of_names_leaves_the_first_and_the_count() -> None:
-    kinds = (Held("/data/" + "a" * 90 + ".mp4", 17), Held("socket", 1), Held("pipe", 1))
+    kinds = (Remainder("/data/" + "a" * 90 + ".mp4", 17), Remainder("socket", 1), Remainder("pipe", 1))
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 0),), {"fd": kinds})
     line = headline(one)
     assert line.startswith("fd +1.0/iter — 17 × aaa")
@@ -286,4 +288,4 @@ def test_a_long_number_of_names_leaves_the_first_and_the_count() -> None:
 def test_the_first_line_gives_up_words_before_it_gives_up_the_place(width: int, line: str) -> None:
     one = finding("test_kinds", (Series("fd", tuple(range(18))),), (Budget("fd", 3),))
     site = Site("/project/src/loader.py", 41, "load", "av.container.open()")
-    assert headline(replace(one, culprit=Culprit("fd", Where((site,), site, "call"))), width) == line
+    assert headline(replace(one, culprit=Culprit("fd", CreationPath((site,), site, "call"))), width) == line

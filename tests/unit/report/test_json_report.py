@@ -9,7 +9,7 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Remainder
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode
 from pytest_leakcheck.model.finding import Causes, Finding, Verdict
 from pytest_leakcheck.model.recording import Recording, Series
@@ -34,7 +34,7 @@ def finding(test: str = "tests/test_a.py::test_b", what: str = "/data/a.mp4") ->
         Verdict("fd", "leak", slope=1.0, level=13, iterations=17, reason="+1.0/iter sustained over 17 iterations"),
     )
     plan = Plan(test, (Budget("thread", 0), Budget("fd", 0)))
-    held = {"fd": (Held(what, 17),)}
+    held = {"fd": (Remainder(what, 17),)}
     return conclude(Result(plan, Recording(test, series), verdicts, held), Policy(("leak",)))
 
 

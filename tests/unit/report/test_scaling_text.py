@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pytest_leakcheck.config.scaling_marker import parse_bound
 from pytest_leakcheck.judge.conclude_finding import Policy, conclude_sizes
 from pytest_leakcheck.judge.judge_scaling import judge_points
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, Where
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Site, Step
 from pytest_leakcheck.model.finding import Finding, Verdict
-from pytest_leakcheck.model.recording import Engine, Phase, Point, Recording, Scaled
+from pytest_leakcheck.model.recording import Engine, Point, Recording, Scaled, UserPhase
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.report.finding_text import block, headline
 from pytest_leakcheck.report.summary import Tally, summary_lines
@@ -20,7 +20,7 @@ TEST = "tests/test_hub.py::test_upload"
 SITE = Site("/work/hub.py", 40, "Uploader.add", "read_bytes()")
 CULPRIT = Culprit(
     "rss",
-    Where((Site("/work/test_hub.py", 12, "test_upload", "Uploader.add()"), SITE), SITE, "call"),
+    CreationPath((Site("/work/test_hub.py", 12, "test_upload", "Uploader.add()"), SITE), SITE, "call"),
     owner=Owner(
         "Uploader.add() local 'self'.parts",
         "frame of Uploader.add()",
@@ -47,7 +47,7 @@ def scaled(
             (),
             exact=True,
             peaks={name: one[at] for name, one in peaks.items()},
-            phases=(Phase("staged", {"rss": 3 * MIB}), Phase("sent", {"rss": MIB}, 4)) if not engine else (),
+            phases=(UserPhase("staged", {"rss": 3 * MIB}), UserPhase("sent", {"rss": MIB}, 4)) if not engine else (),
         )
         ranks = size if engine in ("process", "gloo") else 1
         points.append(Point(size, (recording,) * ranks, children if at else 0, 1.5))

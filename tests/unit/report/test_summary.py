@@ -5,7 +5,7 @@ from dataclasses import replace
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Remainder
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.report.summary import Tally, summary_lines
@@ -13,7 +13,7 @@ from pytest_leakcheck.report.summary import Tally, summary_lines
 
 def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:
     budgets = tuple(Budget(verdict.resource, 0) for verdict in verdicts)
-    kept = {verdicts[0].resource: (Held(held, 17),)} if held else {}
+    kept = {verdicts[0].resource: (Remainder(held, 17),)} if held else {}
     recording = Recording(f"tests/test_loader.py::{test}", (), seconds=1.25)
     return conclude(
         Result(Plan(recording.test, budgets), recording, verdicts, kept), Policy(("leak", "over_budget", "unclosed"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.attribution.heap.append_only import are_append_only
-from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought
+from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget
 from pytest_leakcheck.attribution.tracing import tracer
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude_finding import Result
@@ -34,9 +34,9 @@ pytestmark = [
 def test_an_owner_without_a_container_is_named_and_the_search_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a running frame, which holds what leaks by a local variable: there is no container to follow."""
     owner = Owner("frame of serve()", "frame of serve()", (), "FileIO", 0.0)
-    searched: list[Sought] = []
+    searched: list[SearchTarget] = []
 
-    def search(sought: Sought, *_rest: object, deadline: float) -> Holders:  # noqa: ARG001 - as the original
+    def search(sought: SearchTarget, *_rest: object, deadline: float) -> Holders:  # noqa: ARG001 - as the original
         searched.append(sought)
         return Holders((owner,))
 

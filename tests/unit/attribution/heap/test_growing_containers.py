@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 import leaks
-from pytest_leakcheck.attribution.heap.growing_containers import Census, Growing, fitting, newcomers
+from pytest_leakcheck.attribution.heap.growing_containers import Census, GrowingContainer, fitting, newcomers
 
 pytestmark = pytest.mark.usefixtures("_emptied")
 
@@ -49,7 +49,7 @@ def test_an_identity_that_is_used_again_is_not_taken_for_growth() -> None:
 
 def test_entries_without_a_readable_size_are_believed_where_nothing_else_fits() -> None:
     numpy = pytest.importorskip("numpy")
-    opaque = Growing([numpy.random.default_rng(at) for at in range(8)], 8)
+    opaque = GrowingContainer([numpy.random.default_rng(at) for at in range(8)], 8)
     assert fitting([opaque], 8, size=70_000.0) == (opaque,)
-    large = Growing([bytes(70_000 + at) for at in range(8)], 8)
+    large = GrowingContainer([bytes(70_000 + at) for at in range(8)], 8)
     assert fitting([opaque, large], 8, size=70_000.0) == (large,)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_leakcheck.attribution.heap.growing_containers import Growing
+from pytest_leakcheck.attribution.heap.growing_containers import GrowingContainer
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
-from pytest_leakcheck.model.culprit import Held
+from pytest_leakcheck.model.culprit import Remainder
 
 
 class Frame:
@@ -22,7 +22,7 @@ def test_builtin_types_are_told_where_there_are_none_of_the_programs_own_and_wha
     assert (own.what, own.count) == ("Frame", 20)
     assert own.note.endswith(" B each, in 20 iterations")
     (builtin,) = kinds_of([*lists, {}, lambda: None], 20, 0.5)
-    assert builtin == Held("list", 30, "56 B each, in 20 iterations")
+    assert builtin == Remainder("list", 30, "56 B each, in 20 iterations")
     assert kinds_of(frames, 21, 1.0) == ()
     assert kinds_of(frames[:1], 1, 0.0) == ()
 
@@ -31,12 +31,14 @@ def test_the_parts_of_the_search_s_own_objects_are_no_kind() -> None:
     trees = [CallTree(lambda: 0) for _ in range(5)]
     found = [*trees, *(tree.root for tree in trees), *(tree.root.calls for tree in trees)]
     assert kinds_of(found, 5, 0.5) == ()
-    assert kinds_of([tree.root.calls for tree in trees], 5, 0.5) == (Held("dict", 5, "64 B each, in 5 iterations"),)
+    assert kinds_of([tree.root.calls for tree in trees], 5, 0.5) == (
+        Remainder("dict", 5, "64 B each, in 5 iterations"),
+    )
 
 
 def test_of_bytes_the_part_that_holds_them_counts_and_not_what_it_is_in() -> None:
     def kind(entry: Any, *, of_bytes: bool) -> tuple[str, int, str] | None:
-        held = kind_of_entries(Growing([entry(), entry()], 2), 2, of_bytes=of_bytes)
+        held = kind_of_entries(GrowingContainer([entry(), entry()], 2), 2, of_bytes=of_bytes)
         return None if held is None else (held.what, held.count, held.note.partition(",")[0])
 
     large = 1 << 16

@@ -22,8 +22,8 @@ from held import MORE, WARM, forget, holders_of, is_named_until_fixed, owner_of
 from hostile import Hostile
 from leaks import Item, Step
 from pytest_leakcheck.attribution import call_paths
-from pytest_leakcheck.attribution.heap.growing_containers import Growing, newcomers
-from pytest_leakcheck.attribution.heap.owner_search import Holders, Sought, find_owners, search
+from pytest_leakcheck.attribution.heap.growing_containers import GrowingContainer, newcomers
+from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget, find_owners, search
 from pytest_leakcheck.attribution.heap.reference_paths import find_paths, running_frames, variables_of_frame
 from pytest_leakcheck.model.culprit import Culprit, Owner, own_owner
 from pytest_leakcheck.model.culprit import Step as Reference
@@ -261,8 +261,10 @@ def test_what_the_caller_holds_itself_is_not_named() -> None:
     new = newcomers()
     survivors = [one for one in gc.get_objects() if type(one) is Item]
     gc.unfreeze()
-    assert find_owners(Sought(WARM), [Growing(own, WARM)], survivors, new).owners[0].name == "leaks.KEPT[0]"
-    assert not find_owners(Sought(WARM), [Growing(own, WARM)], survivors, new, {id(own)}).owners
+    assert (
+        find_owners(SearchTarget(WARM), [GrowingContainer(own, WARM)], survivors, new).owners[0].name == "leaks.KEPT[0]"
+    )
+    assert not find_owners(SearchTarget(WARM), [GrowingContainer(own, WARM)], survivors, new, {id(own)}).owners
 
 
 def test_what_uses_the_newest_of_them_does_not_keep_the_others() -> None:
@@ -272,7 +274,7 @@ def test_what_uses_the_newest_of_them_does_not_keep_the_others() -> None:
     new = newcomers()
     survivors = [one for one in gc.get_objects() if type(one) is Item]
     gc.unfreeze()
-    assert not find_owners(Sought(WARM), [], survivors, new, {id(own)}).owners
+    assert not find_owners(SearchTarget(WARM), [], survivors, new, {id(own)}).owners
 
 
 def test_frozen_objects_of_the_program_are_seen() -> None:
@@ -431,7 +433,7 @@ def _call(function: Callable[[], None] | None) -> None:
 def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
     """What holds a text is no container, so it has no entries that could be of a type written in C."""
     report = SimpleNamespace(text="x" * 200)
-    found = search(Sought(iterations=10, size=10_000.0), [], [Growing(report, 5, report.text)], ())
+    found = search(SearchTarget(iterations=10, size=10_000.0), [], [GrowingContainer(report, 5, report.text)], ())
     assert found.owners == ()
     assert found.reason == "no container or value grew at this rate"
 
@@ -443,7 +445,7 @@ def test_a_search_without_time_says_so_and_guesses_nothing() -> None:
     kept.beside.beside = Item()
     new = newcomers()
     gc.unfreeze()
-    sought = Sought(iterations=2, rate=1.0, in_python=True)
+    sought = SearchTarget(iterations=2, rate=1.0, in_python=True)
     found = search(sought, [kept.beside, kept.beside.beside], (), new, deadline=0.0)
     assert found == Holders((), "the search ran out of time")
     assert search(sought, [kept.beside, kept.beside.beside], (), new).reason != found.reason
@@ -451,16 +453,16 @@ def test_a_search_without_time_says_so_and_guesses_nothing() -> None:
 
 def test_callbacks_of_atexit_are_counted_and_named_where_they_come_at_the_rate() -> None:
     def owners(**evidence: Any) -> list[tuple[str, float]]:
-        return [(one.name, one.gained) for one in search(Sought(10, **evidence), [], [], ()).owners]
+        return [(one.name, one.gained) for one in search(SearchTarget(10, **evidence), [], [], ()).owners]
 
     assert owners(rate=2.0, in_python=True, exits=10) == [("atexit", 1.0)]
     assert owners(rate=1.0, identities=frozenset({7}), exits=10) == [("atexit", 1.0)]
     assert owners(rate=1.0, in_python=True, exits=4) == []
     # Variables come more often than objects that the collector tracks: their table has few.
     context = contextvars.Context()
-    grown = [Growing(context, 10)]
-    assert search(Sought(10, 0.4, in_python=True), [], grown, ()).owners == ()
-    (owner,) = context.run(search, Sought(10, 0.4, in_python=True), [], grown, ()).owners
+    grown = [GrowingContainer(context, 10)]
+    assert search(SearchTarget(10, 0.4, in_python=True), [], grown, ()).owners == ()
+    (owner,) = context.run(search, SearchTarget(10, 0.4, in_python=True), [], grown, ()).owners
     assert (owner.name, owner.holds) == ("context of the running thread", "10 × variable")
     # What C allocated is no part of a callback.
     assert owners(size=5000.0, exits=10) == []

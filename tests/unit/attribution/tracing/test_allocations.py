@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from pytest_leakcheck.attribution.call_paths import read_path
-from pytest_leakcheck.attribution.tracing.allocations import Allocations, Composition, Kept, culprit_of
+from pytest_leakcheck.attribution.tracing.allocations import Allocations, Composition, Retention, culprit_of
 from pytest_leakcheck.model.culprit import Site
 
 TEST = ("/project/test_it.py", 10)
@@ -19,11 +19,11 @@ DEFAULT = ("/project/session.py", 5)
 GENERATED = ("<string>", 3)
 
 
-def kept(blocks: float, *lines: tuple[str, int]) -> Kept:
-    return Kept(tuple(Site(file, line, "") for file, line in (TEST, *lines)), blocks, blocks * 100)
+def kept(blocks: float, *lines: tuple[str, int]) -> Retention:
+    return Retention(tuple(Site(file, line, "") for file, line in (TEST, *lines)), blocks, blocks * 100)
 
 
-def line_of(*some: Kept, slope: float) -> tuple[str, int] | None:
+def line_of(*some: Retention, slope: float) -> tuple[str, int] | None:
     place = culprit_of(some, slope, by_size=False)
     where = read_path(place.path) if place is not None else None
     return None if where is None else (where.site.file, where.site.line)
@@ -51,7 +51,7 @@ def test_of_lines_that_allocate_equally_much_the_caller_that_makes_the_whole_is_
     # As many blocks as the counter counts: each of the two lines makes half.
     assert line_of(*parts[1:], slope=2) == init
     # No caller makes the whole: one of the lines that make half of it is named.
-    assert line_of(Kept((Site(*init, ""),), 1, 100), Kept((Site(*stored, ""),), 1, 100), slope=2) == init
+    assert line_of(Retention((Site(*init, ""),), 1, 100), Retention((Site(*stored, ""),), 1, 100), slope=2) == init
 
 
 def test_callers_of_generated_code_that_do_not_make_the_whole_are_not_named() -> None:

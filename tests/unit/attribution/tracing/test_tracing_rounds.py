@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_leakcheck.attribution.handles import Things
+from pytest_leakcheck.attribution.handles import HandleKind
 from pytest_leakcheck.attribution.tracing import tracing_rounds
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
-    Made,
+    Creation,
     Schedule,
     charge,
     find_most,
@@ -33,7 +33,7 @@ def schedule(deadline: float) -> Schedule:
     return Schedule(0.0, deadline, lambda: None, lambda: 0)
 
 
-def result_of(rounds: Generator[None, None, Made]) -> Made:
+def result_of(rounds: Generator[None, None, Creation]) -> Creation:
     made = []
 
     def steps() -> Iterator[None]:
@@ -44,7 +44,7 @@ def result_of(rounds: Generator[None, None, Made]) -> Made:
 
 
 def test_without_an_iteration_the_report_says_so() -> None:
-    things = Things(lambda: 0, dict)
+    things = HandleKind(lambda: 0, dict)
     used_up = schedule(float("inf"))
     for _ in range(5):
         list(used_up.iterations(1.0))
@@ -69,7 +69,7 @@ def test_time_in_which_other_processes_ran_costs_allocations_no_frames(monkeypat
             try:
                 next(rounds)
             except StopIteration as ended:
-                made: Made = ended.value
+                made: Creation = ended.value
                 return made.path
             now += 0.05
             cpu += cpu_time
@@ -96,7 +96,7 @@ def test_a_rare_growth_gets_enough_iterations_for_three_rounds(rate: float, roun
 
 
 HERE = __file__
-UNKNOWN = Made(why="it is allocated in one call and freed in another")
+UNKNOWN = Creation(why="it is allocated in one call and freed in another")
 IN_C = (("pool_alloc", "pool.c", 4), ("<unknown>", "?", 0), ("decode", "av.c", 9), ("PyObject_Call", "call.c", 1))
 
 
@@ -142,7 +142,7 @@ def test_a_profiler_that_is_active_is_left_alone() -> None:
         assert sys.getprofile() is not None
     finally:
         sys.setprofile(None)
-    assert ended.value.value == Made(why=f"{UNKNOWN.why}; a profiler is active")
+    assert ended.value.value == Creation(why=f"{UNKNOWN.why}; a profiler is active")
 
 
 def test_without_memray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from processes_left import left_over
 from pytest_leakcheck.runner.processes.supervisor import (
-    Ended,
+    ProcessEnd,
     Start,
     end_tree,
     excerpt,
@@ -46,7 +46,7 @@ FAMILY = """
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
-def ran(folder: Path, program: str, patience: float = 30.0) -> Ended:
+def ran(folder: Path, program: str, patience: float = 30.0) -> ProcessEnd:
     command = [sys.executable, "-c", textwrap.dedent(BEGIN) + program, str(folder)]
     return run(Start(command, folder, os.environ, patience, patience), folder, lambda *_: None)
 
@@ -54,17 +54,17 @@ def ran(folder: Path, program: str, patience: float = 30.0) -> Ended:
 @pytest.mark.parametrize(
     ("ended", "reason"),
     [
-        (Ended(-11, 37, 1.0), "died of SIGSEGV (signal 11) in iteration 37"),
-        (Ended(-9, 1, 1.0), "died of SIGKILL (signal 9) in iteration 1"),
-        (Ended(-50, 2, 1.0), "died of a signal (signal 50) in iteration 2"),
-        (Ended(3, 999, 1.0), "exited with status 3 in iteration 999"),
-        (Ended(-1, 0, 0.0, error="Cannot allocate memory"), "could not be started: Cannot allocate memory"),
-        (Ended(0, 0, 1.0), "exited with status 0 before the first iteration"),
-        (Ended(-9, 37, 89.9, hung=True), "hung: no verdict after 90 s; killed in iteration 37"),
-        (Ended(-15, 0, 61.0, hung=True), "hung: no verdict after 61 s; killed before the first iteration"),
+        (ProcessEnd(-11, 37, 1.0), "died of SIGSEGV (signal 11) in iteration 37"),
+        (ProcessEnd(-9, 1, 1.0), "died of SIGKILL (signal 9) in iteration 1"),
+        (ProcessEnd(-50, 2, 1.0), "died of a signal (signal 50) in iteration 2"),
+        (ProcessEnd(3, 999, 1.0), "exited with status 3 in iteration 999"),
+        (ProcessEnd(-1, 0, 0.0, error="Cannot allocate memory"), "could not be started: Cannot allocate memory"),
+        (ProcessEnd(0, 0, 1.0), "exited with status 0 before the first iteration"),
+        (ProcessEnd(-9, 37, 89.9, hung=True), "hung: no verdict after 90 s; killed in iteration 37"),
+        (ProcessEnd(-15, 0, 61.0, hung=True), "hung: no verdict after 61 s; killed before the first iteration"),
     ],
 )
-def test_what_became_of_it_in_words(ended: Ended, reason: str) -> None:
+def test_what_became_of_it_in_words(ended: ProcessEnd, reason: str) -> None:
     assert ended.reason == reason
     assert len(reason) <= 60 or not ended.iteration
 
