@@ -56,12 +56,15 @@ SLOWEST: Final = (
 
 # They need torch, which has no wheels, or none without gigabytes for GPUs, for each Python (`ci/core --all`).
 NEED_TORCH: Final = (
+    "incidents/as_written/test_batch_size.py",
+    "incidents/as_written/test_pyav_loader.py",
     "incidents/test_batch_size.py",
     "incidents/test_batch_size_training.py",
     "incidents/test_simulated_device.py",
     "incidents/test_watched_workers.py",
     "libraries/test_storages.py",
     "libraries/test_tensors.py",
+    "watch/test_lightning.py",
 )
 collect_ignore = [] if find_spec("torch") else [*NEED_TORCH]
 

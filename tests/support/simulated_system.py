@@ -72,6 +72,15 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         _refuse_package(args[0])
 
 
+def _does_path_exist(path: Path, *, follow_symlinks: bool = True) -> bool:
+    # From Python 3.14 on, the original does not call `Path.stat`.
+    try:
+        path.stat(follow_symlinks=follow_symlinks)
+    except OSError:
+        return False
+    return True
+
+
 def _stat_of_path(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
     _refuse_package(path)
     return os.stat(path, follow_symlinks=follow_symlinks)  # noqa: PTH116 - this is `Path.stat`
@@ -187,6 +196,7 @@ def _begin() -> None:
     builtins.__import__ = import_module
     # It raises no audit event.
     setattr(Path, "stat", _stat_of_path)  # noqa: B010 - mypy refuses to assign a method
+    setattr(Path, "exists", _does_path_exist)  # noqa: B010 - likewise
     sys.addaudithook(_audit)
 
 

@@ -189,7 +189,8 @@ def test_readings_that_other_processes_hold_up_are_no_less_often(monkeypatch: py
     culprit = named(work)
     assert culprit.source == "self.parts.append(bytes(range(256)) * 4096)"
     assert culprit.owner is not None
-    assert culprit.owner.name.endswith("add() local 'self'.parts")
+    # Beside load, the peak may be read after `add` has returned.
+    assert culprit.owner.name.endswith(("add() local 'self'.parts", "work() local 'uploader'.parts"))
 
 
 def test_the_variable_may_be_of_a_thread_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
