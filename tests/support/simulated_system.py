@@ -75,7 +75,8 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
 def _does_path_exist(path: Path, *, follow_symlinks: bool = True) -> bool:
     # From Python 3.14 on, the original does not call `Path.stat`.
     try:
-        path.stat(follow_symlinks=follow_symlinks)
+        _refuse_package(path)
+        os.stat(path, follow_symlinks=follow_symlinks)  # noqa: PTH116 - this is `Path.exists`
     except OSError:
         return False
     return True
