@@ -151,7 +151,8 @@ def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterato
     ):
         if type(one.argval) is not str or one.argval not in named.names:
             continue
-        if (one.opname == "LOAD_CONST" and not may_be_text) or _is_another(before, one, code, function, named):
+        # Python 3.12 and 3.13 also return a constant by an instruction of its own.
+        if (one.opname.endswith("_CONST") and not may_be_text) or _is_another(before, one, code, function, named):
             continue
         loads = one.opname.startswith("LOAD_") and one.opname != "LOAD_CONST"
         if loads and then is not None and then.opname in _LOADS_METHOD and then.argval in _ADDING:
