@@ -22,8 +22,8 @@ _WINDOWS: Final = SYSTEM == "win32"
 _HIDDEN: Final = ("/proc", "/dev/shm", "/sys")
 _PACKAGE: Final = "pytest_leakcheck"
 # What opens files for another module.
-# Python 3.13 has `pathlib._local`.
-_BETWEEN: Final = frozenset({"pathlib", "pathlib._local", "genericpath", "posixpath", "glob"})
+# Python 3.13 has `pathlib` in parts.
+_BETWEEN: Final = frozenset({"pathlib", "pathlib._abc", "pathlib._local", "genericpath", "posixpath", "glob"})
 # glibc's own functions, which the package looks up.
 _OF_GLIBC: Final = frozenset({"mallinfo2", "malloc_trim", "timer_create", "prctl", "pthread_getattr_default_np"})
 
