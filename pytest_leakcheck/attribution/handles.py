@@ -44,6 +44,7 @@ _DIGITS: Final = re.compile(r"\d+")
 _NUMBERS_AND_TEXT: Final = re.compile(r"\d+|\D+")
 # A new descriptor is looked for among this many free numbers, the lowest ones.
 _MOST_FREE: Final = 32
+_DESCRIPTORS_FOLDER: Final = Path("/proc/self/fd")
 _TASKS: Final = Path("/proc/self/task")
 _CHILDREN_OF_THREAD: Final = Path("/proc/thread-self/children")
 # Minimum share of the newly mapped bytes that a file must have to be reported.
@@ -378,7 +379,7 @@ def things_of(resource: str, count: Callable[[], int], folder: Folder | None = N
     """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""
     kind = find_resource(resource).handles
     # Without /proc, these are only counted: a listing of `threading` leaves out threads that are being started.
-    if kind == "fds" and open_targets():
+    if kind == "fds" and _DESCRIPTORS_FOLDER.exists():
         return HandleKind(count, open_files, in_children=True, list_more=ChangedFiles(count))
     if kind == "threads" and _TASKS.exists():
         return HandleKind(count, lambda: dict.fromkeys(running_threads(), ""))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.heap.cycles import find_garbage
-from pytest_leakcheck.attribution.heap.owner_search import references_outside, with_referrers
+from pytest_leakcheck.attribution.heap.owner_search import references_outside, say_references, with_referrers
 from pytest_leakcheck.attribution.heap.reference_paths import (
     describe_holder,
     describe_owner,
@@ -174,8 +174,7 @@ def _explain_unseen(targets: list[object], borrower: FrameType | None, ignore: s
         if borrower is not None:
             lost -= sum(value is targets[0] for _name, value in variables_of_frame(borrower, is_caller=True))
         if lost > 0:
-            plural = "reference is" if lost == 1 else "references are"
-            return f"{lost} {plural} held by C, or by objects that the collector does not list"
+            return f"{say_references(lost)} held by C, or by objects that the collector does not list"
     return "what holds it was not found"
 
 

@@ -416,8 +416,7 @@ def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
         return Holders((describe_owner(path, path[-2:][0], inspection.type_name(heads[at])),))
     # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
     if lost := references_outside(with_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)):
-        plural = "reference is" if lost == 1 else "references are"
-        return Holders((), f"{lost} {plural} held outside Python objects (C)")
+        return Holders((), f"{say_references(lost)} held outside Python objects (C)")
     return Holders((), "their owner was not found")
 
 
@@ -452,6 +451,11 @@ def references_outside(survivors: Sequence[object]) -> int:
         del holders
         missing += max(0, sys.getrefcount(survivors[at]) - asking - known)
     return missing
+
+
+def say_references(count: int) -> str:
+    """Return the beginning of a sentence: ``"2 references are"``."""
+    return "1 reference is" if count == 1 else f"{count} references are"
 
 
 def _describe_growing(one: GrowingContainer, path: Sequence[object], iterations: int) -> Owner:
