@@ -109,7 +109,7 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
             raise Unreadable(f"{sent.outcome} without a reason")
         data = data | {
             "nodeid": item.nodeid,
-            "leakcheck": "".join(map(to_line, own)),
+            "leakcheck": to_lines(own, item.config.stash[keys.SETTINGS]),
             "location": sent.location,
             "longrepr": longrepr,
             "sections": list(sent.sections),
@@ -161,7 +161,7 @@ def make_report(
     report = pytest.TestReport.from_item_and_call(item, call)
     report.sections += sections
     report.duration = finding.recording.seconds
-    attach(report, [finding], call)
+    attach(report, item, [finding], call)
     return report
 
 
@@ -184,8 +184,13 @@ def leak_error(finding: Finding, item: pytest.Item) -> LeakError:
     return LeakError(plain(lines), lines)
 
 
-def attach(report: pytest.TestReport, findings: list[Finding], call: pytest.CallInfo[None] | None = None) -> None:
-    """Store findings on a report, as text, and the lines of a `LeakError` that the `call` raised.
+def attach(
+    report: pytest.TestReport,
+    item: pytest.Item,
+    findings: list[Finding],
+    call: pytest.CallInfo[None] | None = None,
+) -> None:
+    """Store findings on the report of an item, as text, and the lines of a `LeakError` that the `call` raised.
 
     pytest keeps all reports: objects of theirs would make every later collection of garbage slower.
     """
@@ -196,7 +201,7 @@ def attach(report: pytest.TestReport, findings: list[Finding], call: pytest.Call
     if known := next((one.known for one in findings if one.known), ""):
         report.leakcheck_known = known  # type: ignore[attr-defined]
     with OriginalFunctions():
-        report.leakcheck = "".join(map(to_line, findings))  # type: ignore[attr-defined]
+        report.leakcheck = to_lines(findings, item.config.stash[keys.SETTINGS])  # type: ignore[attr-defined]
     error = call.excinfo.value if call is not None and call.excinfo is not None else None
     if isinstance(error, LeakError):
         report.leakcheck_lines = error.lines  # type: ignore[attr-defined]
@@ -206,8 +211,18 @@ def attach(report: pytest.TestReport, findings: list[Finding], call: pytest.Call
         crash.message = crash.message.partition("\n")[0]
 
 
+def to_lines(findings: Iterable[Finding], settings: Settings) -> str:
+    """Return findings as lines of the JSON report, in which they travel; the readings of a green one are optional."""
+    every = settings.json_readings == "all"
+    return "".join(to_line(one if every or one.colour != "green" else _without_readings(one)) for one in findings)
+
+
+def _without_readings(finding: Finding) -> Finding:
+    return replace(finding, recording=replace(finding.recording, series=()))
+
+
 def findings_of(text: str, nodeid: str = "") -> list[Finding]:
-    """Return the findings that `attach` has stored as text; they share a given `nodeid`, which saves memory."""
+    """Return the findings that `to_lines` has made text; they share a given `nodeid`, which saves memory."""
     found = [loads(line) for line in text.splitlines()]
     for one in found:
         for part in (one, one["recording"]):
@@ -358,7 +373,7 @@ def _apply_finding(
     """Attach a finding to a call report; replace the report if the finding is red, or a resource could not be read."""
     call = pytest.CallInfo.from_call(lambda: apply(finding, item, settings), when="call")
     if call.excinfo is None:
-        attach(report, [finding])
+        attach(report, item, [finding])
         # ``--durations`` and JUnit show where the time of a session goes.
         report.duration = item.stash[keys.REPEATED]
         return report

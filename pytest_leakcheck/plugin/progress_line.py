@@ -70,7 +70,7 @@ class ProgressLine:
     def add(self, finding: Finding) -> None:
         if finding.colour == "red":
             self._red.add(finding.test)
-        self._iterations += max((one.iterations for one in finding.recording.series), default=0)
+        self._iterations += max(one.iterations for one in finding.verdicts)
         self._seconds += finding.recording.seconds
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

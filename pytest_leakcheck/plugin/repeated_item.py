@@ -194,7 +194,7 @@ class Repeater:
             if call.excinfo is not None:
                 item.stash[keys.REPEATING].error = call.excinfo.value
         elif keys.FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
-            attach(report, item.stash[keys.FINDINGS], call)
+            attach(report, item, item.stash[keys.FINDINGS], call)
             # ``--durations`` and JUnit show where the time of a session goes.
             report.duration += item.stash.get(keys.REPEATED, 0.0)
         return report

@@ -96,13 +96,14 @@ class ReportFiles:
             if first != flag and first in ours:
                 raise pytest.UsageError(f"{first}={ours[first]}: {flag} names the same file; name another one")
 
-    def add(self, finding: Finding) -> None:
-        if finding.colour == "green" and self._settings.json_readings != "all":
-            finding = replace(finding, recording=replace(finding.recording, series=()))
+    def add(self, finding: Finding, line: str) -> None:
+        """Add a finding and the line that it travels in; a line that cannot be written yet is written with the next."""
         self._causes.add(finding)
-        self._try_to_write(finding)
         if self._html is not None:
-            self._lines.append(to_line(finding))
+            self._lines.append(line)
+        if self._json is not None:
+            with undisturbed_writing(), contextlib.suppress(Exception):
+                self._json.write(line)
 
     def finish(self, describe: Callable[[], Session]) -> Iterator[str]:
         """Write what is left, and yield what went wrong."""
@@ -123,14 +124,6 @@ class ReportFiles:
                 yield f"could not write {path}: {reason or describe_error(error)}"
             else:
                 self.written.append(path)
-
-    def _try_to_write(self, content: Finding) -> None:
-        """Write a line of the JSON report; what cannot be written yet is written with the next one."""
-        if self._json is not None:
-            with undisturbed_writing():
-                line = to_line(content)
-                with contextlib.suppress(Exception):
-                    self._json.write(line)
 
     def _page(self, session: Session) -> str:
         # Imported only here: what renders the page is not loaded while tests are measured.

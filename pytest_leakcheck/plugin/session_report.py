@@ -20,7 +20,7 @@ from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.baseline_session import BaselineSession
 from pytest_leakcheck.plugin.collection import NO_TIME, Sampling, find_debugger
 from pytest_leakcheck.plugin.fixture import UNUSED
-from pytest_leakcheck.plugin.item_reports import findings_of
+from pytest_leakcheck.plugin.item_reports import findings_of, to_lines
 from pytest_leakcheck.plugin.other_plugins import XdistController, has_xdist, is_worker
 from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
@@ -28,7 +28,7 @@ from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_w
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.finding_text import WIDTH, Line, Style
 from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
-from pytest_leakcheck.report.json_file import Session, to_line
+from pytest_leakcheck.report.json_file import Session
 from pytest_leakcheck.report.summary import Tally, fold, summary_lines
 
 # How the reporter calls the list of the tests that have failed.
@@ -72,7 +72,7 @@ class SessionReport:
         wanted = (settings.json or settings.html) and not is_worker(config)
         self._files = ReportFiles(config, settings) if wanted else None
         # What takes each finding.
-        takers = (self._tally, baseline, sampling, self._files)
+        takers = (self._tally, baseline, sampling)
         self.listeners: list[Callable[[Finding], None]] = [one.add for one in takers if one is not None]
         if has_xdist(config) and not is_worker(config):
             config.pluginmanager.register(XdistController(config), "leakcheck-xdist")
@@ -110,10 +110,7 @@ class SessionReport:
         return result
 
     def _take(self, report: pytest.TestReport) -> None:
-        text = getattr(report, "leakcheck", "")
-        findings = findings_of(text, report.nodeid) if text else []
-        for finding in findings:
-            self.add(finding)
+        findings = self._add_lines(getattr(report, "leakcheck", ""), report.nodeid)
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and crash.message.startswith("LeakError: "):
             self._show(report, next((one for one in findings if one.colour == "red"), None))
@@ -135,16 +132,28 @@ class SessionReport:
         if lines := getattr(report, "leakcheck_lines", ()):
             report.longrepr = FindingReport(report.longrepr, lines)
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: Finding, line: str = "") -> None:
+        """Add a finding; `line` is that in which it has travelled, if it has."""
         for take in self.listeners:
             take(finding)
-        if finding.colour != "green" or self._wanted in ("all", "sensitivity"):
-            self._shown.append(to_line(finding))
+        shown = finding.colour != "green" or self._wanted in ("all", "sensitivity")
+        if shown or self._files is not None:
+            line = line or to_lines([finding], self._settings)
+        if self._files is not None:
+            self._files.add(finding, line)
+        if shown:
+            self._shown.append(line)
+
+    def _add_lines(self, text: str, nodeid: str = "") -> list[Finding]:
+        findings = findings_of(text, nodeid)
+        for finding, line in zip(findings, text.splitlines(keepends=True), strict=True):
+            self.add(finding, line)
+        return findings
 
     def add_unlogged(self, finding: Finding) -> None:
         """Add a finding for which no report is logged; an xdist worker sends it at its end."""
         if is_worker(self._config):
-            self._unlogged.append(to_line(finding))
+            self._unlogged.append(to_lines([finding], self._settings))
         else:
             self.add(finding)
 
@@ -159,8 +168,7 @@ class SessionReport:
     def pytest_testnodedown(self, node: Any) -> None:
         """Take what a worker of xdist has found in its second pass and logged no report of."""
         sent: dict[str, Any] = getattr(node, "workeroutput", {})
-        for finding in findings_of("".join(sent.get(_UNLOGGED, ()))):
-            self.add(finding)
+        self._add_lines("".join(sent.get(_UNLOGGED, ())))
         for nodeid, reason in sent.get(_UNJUDGED, {}).items():
             self._tally.add_run(nodeid, reason)
 
