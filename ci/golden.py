@@ -6,6 +6,7 @@
     .venv/bin/python ci/golden.py --section incidents --only pyav     compare the incidents with "pyav" in their names
     .venv/bin/python ci/golden.py --write --runs 3                    record what three runs report
     .venv/bin/python ci/golden.py --write --add                       add what one more run reports
+    .venv/bin/python ci/golden.py --write --file tests/golden/verdicts-3.15.json    record what another Python changes
 
 A row is the recorded outcome of one test; tests/golden/README.md describes its fields. A job is one or more pytest
 sessions. Exit status: 0 if everything is as recorded, 1 if a row was added, removed or changed, 2 if a job could not be

@@ -23,7 +23,10 @@ from typing import Any, Final, TypeAlias
 
 from projects import ROOT
 
-FILE: Final = ROOT / "tests" / "golden" / "verdicts.json"
+_BASE: Final = ROOT / "tests" / "golden" / "verdicts.json"
+_OF_THIS_PYTHON: Final = _BASE.with_name(f"verdicts-{'.'.join(platform.python_version_tuple()[:2])}.json")
+# A file beside verdicts.json has the rows that another Python gives otherwise.
+FILE: Final = _OF_THIS_PYTHON if _OF_THIS_PYTHON.exists() else _BASE
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, Row]
@@ -170,6 +173,10 @@ def compare(recorded: Rows, found: Rows) -> list[Difference]:
     return sorted(differences, key=lambda one: (one.name, one.field))
 
 
+def _is_same(recorded: Row | None, row: Row) -> bool:
+    return recorded is not None and not compare({"": recorded}, {"": row})
+
+
 def _flat(row: Row) -> dict[str, Any]:
     judged = {f"judged.{resource}": outcome for resource, outcome in row["judged"].items()}
     return {name: row[name] for name in _FIELDS if name in row} | judged
@@ -196,7 +203,15 @@ def varied(rows: Rows) -> dict[str, list[str]]:
 
 def read(path: Path = FILE) -> dict[str, Rows]:
     """What was recorded, by section; nothing where there is no file."""
-    return dict(json.loads(path.read_text(encoding="utf-8"))[_SECTIONS]) if path.exists() else {}
+    own: dict[str, Rows] = json.loads(path.read_text(encoding="utf-8"))[_SECTIONS] if path.exists() else {}
+    base = _read_base(path)
+    return {name: base.get(name, {}) | own.get(name, {}) for name in dict.fromkeys((*base, *own))}
+
+
+def _read_base(path: Path) -> dict[str, Rows]:
+    """The rows that a file leaves out where its own are the same."""
+    base = path.with_name(_BASE.name)
+    return read(base) if path != base and base.exists() else {}
 
 
 def made_with(path: Path = FILE) -> dict[str, dict[str, str]]:
@@ -213,7 +228,10 @@ def is_made_here(section: str) -> bool:
 def write(sections: Mapping[str, Rows], made: Mapping[str, Mapping[str, str]], path: Path = FILE) -> None:
     """A row per line, all sorted, so that a change of one row is a line of a diff."""
     parts = []
-    for section, rows in sorted(sections.items()):
+    base = _read_base(path)
+    for section in sorted(made):
+        same = base.get(section, {})
+        rows = {name: row for name, row in sections[section].items() if not _is_same(same.get(name), row)}
         lines = [f"   {json.dumps(name)}: {_dumped(row)}" for name, row in sorted(rows.items())]
         parts.append(f'  "{section}": {{\n' + ",\n".join(lines) + "\n  }")
     versions = [f"  {json.dumps(section)}: {_dumped(made[section])}" for section in sorted(made)]

@@ -177,8 +177,20 @@ def test_a_file_has_a_row_per_line(findings: list[dict[str, Any]], tmp_path: Pat
 def test_the_recorded_file_is_whole() -> None:
     """Sorted, as it was written, and with a row for whatever it has versions of."""
     sections = read()
-    assert sections.keys() == made_with().keys() >= {"cases", "forms", "incidents"}
+    assert sections.keys() >= made_with().keys() >= {"cases", "forms"}
     rows: list[tuple[str, Row]] = [item for section in sections.values() for item in section.items()]
     assert all(row["judged"] and row["verdict"] and row["colour"] for _name, row in rows)
     assert "/tmp" not in json.dumps(sections)
     assert isinstance(is_made_here("cases"), bool)
+
+
+def test_a_file_of_another_python_has_the_rows_that_differ(findings: list[dict[str, Any]], tmp_path: Path) -> None:
+    base, other = tmp_path / "verdicts.json", tmp_path / "verdicts-3.14.json"
+    rows = reduce(findings)
+    write({"cases": rows, "forms": rows}, {"cases": {"python": "3.11.7"}, "forms": {"python": "3.11.7"}}, base)
+    name = next(iter(rows))
+    changed = {name: rows[name] | {"verdict": "unclosed"}}
+    write({"cases": rows | changed, "forms": rows}, {"cases": {"python": "3.14.0"}}, other)
+    assert json.loads(other.read_text())["sections"] == {"cases": changed}
+    assert read(other) == {"cases": rows | changed, "forms": rows}
+    assert read(base) == {"cases": rows, "forms": rows}
