@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pytest_leakcheck.attribution.heap.object_kinds import WITH_GRAPH
+from pytest_leakcheck.attribution.heap.reference_paths import SUSPENDED
 from pytest_leakcheck.model.culprit import Culprit, Remainder
 
 
@@ -75,7 +77,7 @@ SHAPES: Final = (
     ),
     Shape(
         "a generator that is not exhausted keeps its local variables: close() it, or use contextlib.closing()",
-        owner=r"suspended generator",
+        owner=f"{SUSPENDED} generator",
     ),
     Shape(
         "a huggingface_hub operation keeps the bytes of its file: call preupload_lfs_files() for each, which frees "
@@ -85,7 +87,7 @@ SHAPES: Final = (
     Shape(
         "a tensor with a graph keeps the whole graph alive: store loss.item() or loss.detach()",
         holds=r"Tensor.*\bgraph\b",
-        survivor=r"Tensor.*with its graph",
+        survivor=f"Tensor.*{WITH_GRAPH}",
     ),
     Shape(
         "an executor is not shut down: use `with ThreadPoolExecutor(...)`, call shutdown(), or share one executor",

@@ -24,8 +24,6 @@ _KEY: Final = re.compile(r"\[a [^\]]*\]")
 _NUMBERED: Final = re.compile(r"-\d+")
 # Functions that make an object; which of the constructors of its parts is seen first depends on the load.
 _CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
-# How an owner is named that the interpreter itself holds, and no module.
-_HELD_BY_INTERPRETER: Final = ("context of the running thread", "handler of ")
 # The functions in which asyncio and trio run the steps of a program: what they create themselves is of no step.
 _RUN_STEPS: Final = frozenset({"BaseEventLoop.run_forever", "GuestState.guest_tick", "unrolled_run"})
 # The first call in a line of source.
@@ -34,8 +32,11 @@ _CALL: Final = re.compile(r"(\w+)\(")
 _ID_DIGITS: Final = 6
 _DIGEST_DIGITS: Final = 32
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
-# The object at which a reference path begins; `running` is a thread, `exits` are the callbacks of ``atexit``.
-RootKind: TypeAlias = Literal["module", "class", "running", "frame", "exits", "other"]
+# The object at which a reference path begins: `running` is a thread, `exits` are the callbacks of ``atexit``, and of
+# `interpreter` is what no module holds, such as a handler of a signal.
+RootKind: TypeAlias = Literal["module", "class", "running", "frame", "exits", "interpreter", "other"]
+# The name of an owner that is the cache of a function begins so.
+CACHE_OF: Final = "lru_cache of "
 
 
 class OutOfTime(str):
@@ -122,7 +123,7 @@ def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
     """
     if (owner := own_owner(culprit)) is not None:
         # The name of a class or of a cached function is without its module.
-        is_short = owner.root_kind == "class" or owner.name.startswith("lru_cache of ")
+        is_short = owner.root_kind == "class" or owner.name.startswith(CACHE_OF)
         return fingerprint_of_owner(resource, culprit, owner.root if is_short else "")
     line = creating_line(culprit)
     if line is None or culprit is None:
@@ -175,7 +176,7 @@ def own_owner(culprit: Culprit | None) -> Owner | None:
     # Any code may add to what the interpreter or the standard library holds, but not to what an entry of that holds.
     name, of_class = culprit.owner.name, culprit.owner.place if culprit.owner.root_kind == "class" else ""
     modules = {re.split("[.:]", one)[0] for one in (name, of_class)}
-    is_shared = not modules.isdisjoint(sys.stdlib_module_names) or name.startswith(_HELD_BY_INTERPRETER)
+    is_shared = not modules.isdisjoint(sys.stdlib_module_names) or culprit.owner.root_kind == "interpreter"
     return None if is_shared and "[" not in name else culprit.owner
 
 

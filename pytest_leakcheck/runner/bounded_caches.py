@@ -27,6 +27,7 @@ from pytest_leakcheck.attribution.inspection import (
     size_of,
     walk,
 )
+from pytest_leakcheck.model.culprit import CACHE_OF
 from pytest_leakcheck.model.resources import OBJECTS, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.runner.sampler import Sampler
@@ -463,7 +464,7 @@ def _read_fill(owner: Any) -> tuple[int, int, str] | None:
     if kind is LRU:
         info = owner.cache_info()
         name = getattr(owner, "__qualname__", "?")
-        return None if info.maxsize is None else (info.currsize, info.maxsize, f"lru_cache of {name}")
+        return None if info.maxsize is None else (info.currsize, info.maxsize, f"{CACHE_OF}{name}")
     if kind is deque:
         return None if owner.maxlen is None else (len(owner), owner.maxlen, "deque(maxlen)")
     if kind is _executor_type():

@@ -23,6 +23,8 @@ _MAX_KINDS: Final = 5
 # The most operations to follow in a graph, and the newest tensors of each kind whose graphs are inspected.
 _MAX_GRAPH_NODES: Final = 10_000
 _NEWEST_TENSORS: Final = 3
+# The description of a tensor that keeps its graph ends so.
+WITH_GRAPH: Final = " with its graph"
 # torch keeps what an operation has saved for its backward pass in these attributes.
 _SAVED_PREFIX: Final = "_saved_"
 # Types of objects that only accompany other objects, so that they show little about the cause.
@@ -135,7 +137,7 @@ def _graph_keeps(tensors: Sequence[Any], other: Any) -> bool:
 
 def _describe_tensor(tensor: Any) -> str:
     """Describe a tensor by type, shape, dtype, device, and whether it has a graph."""
-    graph = " with its graph" if tensor.grad_fn is not None else ""
+    graph = WITH_GRAPH if tensor.grad_fn is not None else ""
     dtype = str(tensor.dtype).removeprefix("torch.")
     return f"{inspection.type_name(tensor)} {tuple(tensor.shape)} {dtype} {tensor.device}{graph}"
 

@@ -254,7 +254,7 @@ def _held_by_interpreter(
     for (name, via), (count, what) in counts.items():
         if count >= max(2.0, LEAST * sought.iterations * min(1.0, sought.rate or 1.0)):
             step = Step(name, via, suspect=True)
-            kind: RootKind = "exits" if via == _CALLBACKS else "other"
+            kind: RootKind = "exits" if via == _CALLBACKS else "interpreter"
             yield Owner(name, name, (step,), f"{count} × {what}", count / sought.iterations, kind)
 
 

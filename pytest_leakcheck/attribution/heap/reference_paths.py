@@ -18,7 +18,7 @@ from typing import Any, Final, TypeGuard, cast
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_of_plugin
-from pytest_leakcheck.model.culprit import Owner, RootKind, Step
+from pytest_leakcheck.model.culprit import CACHE_OF, Owner, RootKind, Step
 
 # The most levels of referrers, and per level the most objects whose referrers are searched, and of these referrers.
 _MAX_LEVELS: Final = 14
@@ -199,6 +199,8 @@ def _module_of_frame(frame: types.FrameType) -> str:
 
 _OF_PLUGIN: Final = ", of an installed pytest plugin"
 UNNAMED: Final = "(internal)"
+# How a function is described that a `yield` or an `await` suspends.
+SUSPENDED: Final = "suspended"
 # What suspends a function, and the prefix of its attributes.
 _SUSPENDED: Final = ((types.GeneratorType, "gi"), (types.CoroutineType, "cr"), (types.AsyncGeneratorType, "ag"))
 
@@ -222,7 +224,9 @@ def _root_kind(root: object) -> RootKind:
         return "class"
     if issubclass(type(root), threading.Thread):
         return "running"
-    return "frame" if type(root) is types.FrameType else "other"
+    if type(root) is types.FrameType:
+        return "frame"
+    return "interpreter" if kept_by_interpreter(root) else "other"
 
 
 def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...], str]:
@@ -292,11 +296,11 @@ def _name_instance(one: Any) -> str:
         return f"fixture {attributes.get('argname')}"
     if kind is inspection.LRU:
         name = attributes.get("__qualname__")
-        return f"lru_cache of {name}" if type(name) is str else "lru_cache"
+        return f"{CACHE_OF}{name}" if type(name) is str else "lru_cache"
     if kind is types.FrameType:
         return f"frame of {one.f_code.co_qualname}()"
     code = _read_suspended(one, "code")
-    return f"suspended {inspection.type_name(one)} {code.co_qualname}()" if code else ""
+    return f"{SUSPENDED} {inspection.type_name(one)} {code.co_qualname}()" if code else ""
 
 
 # Functions that the standard library registers for forks. The interpreter has a list for each of the three moments.
