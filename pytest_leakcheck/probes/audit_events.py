@@ -47,7 +47,7 @@ def is_left_out(path: str) -> bool:
     return os.path.realpath(path).startswith(tuple(_LEFT_OUT))
 
 
-class _Listener:
+class Listener:
     """Is told the path of each entry that is about to be created."""
 
     def start(self) -> None:
@@ -64,6 +64,15 @@ class _Listener:
     def note(self, path: str) -> None:
         raise NotImplementedError
 
+    def note_of_child(self, path: str) -> None:
+        """Be told, afterwards, of an entry that a child has created which was not forked."""
+
+
+def note_of_child(path: str) -> None:
+    """Tell all listeners."""
+    for one in _watching:
+        one.note_of_child(path)
+
 
 def _resident(size: int, *, shared: bool = True) -> mmap.mmap:
     # Its pages become resident here, and not while a test is measured.
@@ -72,8 +81,8 @@ def _resident(size: int, *, shared: bool = True) -> mmap.mmap:
     return memory
 
 
-class MadeHere(_Listener):
-    """The names of entries that this process and its forked children have created since `start`.
+class MadeHere(Listener):
+    """The names of entries that this process and its children have created since `start`.
 
     They go into a preallocated Bloom filter, two slots per name, so memory does not grow while a test is measured. Only
     the last part of each path is stored, so any path to the folder will do. A name by another process is mistaken for
@@ -98,6 +107,9 @@ class MadeHere(_Listener):
         one = hash(os.path.basename(path.rstrip("/")))
         self._marks[one % _SLOTS] = self._marks[(one >> 32) % _SLOTS] = 1
 
+    def note_of_child(self, path: str) -> None:
+        self.note(path)
+
     def __contains__(self, name: str) -> bool:
         one = hash(name)
         return bool(self._marks[one % _SLOTS] and self._marks[(one >> 32) % _SLOTS])
@@ -116,7 +128,7 @@ class MadeIn(MadeHere):
             super().note(path)
 
 
-class MadeElsewhere(_Listener):
+class MadeElsewhere(Listener):
     """The paths that this process and its forked children have created outside the listed folder.
 
     What existed before is not new, and what Python compiles does not count. The paths stay in preallocated memory, which
@@ -181,7 +193,7 @@ class MadeElsewhere(_Listener):
             self._append(text)
 
 
-_watching: Final[list[_Listener]] = []
+_watching: Final[list[Listener]] = []
 _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
 
 

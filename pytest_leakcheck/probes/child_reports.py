@@ -1,8 +1,9 @@
-"""Count what the garbage collectors of child processes release: descriptors and threads.
+"""Read what child processes report: what their garbage collectors release, and what they create in shared folders.
 
 Forked children, and those that `multiprocessing` spawns or its fork server forks, get a callback of their collector. It
-counts at the start and stop of each automatic collection, and appends a letter for each release to a file of all.
-Cost: 15 us for each collection in a child.
+counts descriptors and threads at the start and stop of each automatic collection, and appends a letter for each release
+to a file of all. Cost: 15 us for each collection in a child. Children that are not forked append the paths that they
+create, which forked ones note in memory that they share (`audit_events`).
 """
 
 from __future__ import annotations
@@ -10,43 +11,36 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import tempfile
 from array import array
 from contextlib import suppress
 from functools import cache
-from multiprocessing.process import current_process
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_leakcheck.model.regular_file import open_regular
+from pytest_leakcheck.probes.audit_events import Listener, note_of_child
+from pytest_leakcheck.probes.child_start import run_in_children, stop_in_children
 from pytest_leakcheck.probes.foreign_files import private
 from pytest_leakcheck.probes.own_folder import own_folder
 
-# It runs in each child that is spawned, with its `file`; an error must not reach the child. `multiprocessing` pickles it,
-# as it does all that it sends.
+# It runs in each child that is not forked, with its `file`.
 _INSTALL: Final = """
-try:
-    from pytest_leakcheck.probes.child_collectors import report_to
-    report_to(file)
-except Exception:
-    pass
+from pytest_leakcheck.probes.child_reports import report_to
+report_to(file)
 """
-_NAME: Final = "pytest_leakcheck_collectors"
-_MAX_LETTERS: Final = 1 << 20
-_DESCRIPTOR: Final = b"f"
-_THREAD: Final = b"t"
+_NAME: Final = "reports"
+# The most bytes to read at once.
+_MOST_READ: Final = 1 << 20
+# Reports end with a byte that no path has.
+_DESCRIPTOR: Final = b"f\0"
+_THREAD: Final = b"t\0"
 # The file of this session, and the process that has created it.
 _FILE: Final[list[tuple[str, int]]] = []
 # The size of the file at the last reading, and, in a child, the descriptors and threads at the start of a collection.
 _READ: Final = array("q", (0,))
 _BEFORE: Final = array("q", (0, 0))
-
-
-class _Reporting:
-    """Unpickled in a spawned child, it makes that child report."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (_INSTALL, {"file": _FILE[0][0]})
 
 
 def watch_children() -> bool:
@@ -64,15 +58,14 @@ def watch_children() -> bool:
     os.close(descriptor)
     _FILE.append((file, os.getpid()))
     _READ[0] = 0
-    # Each process of `multiprocessing` begins with a copy of its parent's configuration.
-    vars(current_process())["_config"][_NAME] = _Reporting()
+    run_in_children(_NAME, _INSTALL, file=file)
     _register_once()
     return True
 
 
 def unwatch_children() -> None:
     """Undo `watch_children` in this process."""
-    vars(current_process())["_config"].pop(_NAME, None)
+    stop_in_children(_NAME)
     while _FILE:
         file, owner = _FILE.pop()
         # A forked child that ends must not remove it.
@@ -87,23 +80,47 @@ def _register_once() -> None:
     atexit.register(unwatch_children)
 
 
-def read_released() -> tuple[int, int]:
-    """Return how many descriptors and threads the collectors of children have released since the last call."""
+def read_reports() -> tuple[int, int]:
+    """Note what children have created; return how many descriptors and threads their collectors have released since."""
     with suppress(OSError, IndexError):
         size = os.stat(_FILE[0][0]).st_size
         if size != _READ[0]:
             with open_regular(Path(_FILE[0][0]), follow=False) as file:
                 file.seek(_READ[0])
-                letters = file.read(min(max(0, size - _READ[0]), _MAX_LETTERS))
-            _READ[0] = size
-            return letters.count(_DESCRIPTOR), letters.count(_THREAD)
+                text = file.read(min(max(0, size - _READ[0]), _MOST_READ))
+            _READ[0] += len(text)
+            for path in re.findall(rb"/[^\0]*", text):
+                note_of_child(os.fsdecode(path))
+            return text.count(_DESCRIPTOR), text.count(_THREAD)
     return 0, 0
 
 
+class _Reporter(Listener):
+    """Reports the entries that this process, a child, creates in shared folders."""
+
+    def __init__(self) -> None:
+        self._folders = ("/dev/shm", tempfile.gettempdir())  # noqa: S108 - only compared
+
+    def note(self, path: str) -> None:
+        if os.path.dirname(path) in self._folders:
+            _report(os.fsencode(path) + b"\0")
+
+
 def report_to(file: str) -> None:
-    """Report the collections of this process, a spawned child."""
+    """Report what this process, a child, creates, and what its collector releases."""
     _FILE[:] = [(file, 0)]
     _install()
+    _Reporter().start()
+
+
+def _report(text: bytes) -> None:
+    # There may be no descriptor left, or no session any more.
+    with suppress(OSError, IndexError):
+        descriptor = private(_FILE[0][0], os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(descriptor, text)
+        finally:
+            os.close(descriptor)
 
 
 def _install() -> None:
@@ -112,16 +129,11 @@ def _install() -> None:
 
 
 def _on_collection(phase: str, _info: dict[str, Any]) -> None:
-    # There may be no descriptor left, or no session any more.
-    with suppress(OSError, IndexError):
+    with suppress(OSError):
         # Kernels before 6.2 do not report the number of descriptors as the size of the folder.
         fds = os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
         threads = os.stat("/proc/self/task").st_nlink
         if phase == "start":
             _BEFORE[0], _BEFORE[1] = fds, threads
         elif letters := _DESCRIPTOR * (_BEFORE[0] - fds) + _THREAD * (_BEFORE[1] - threads):
-            descriptor = private(_FILE[0][0], os.O_WRONLY | os.O_APPEND)
-            try:
-                os.write(descriptor, letters)
-            finally:
-                os.close(descriptor)
+            _report(letters)

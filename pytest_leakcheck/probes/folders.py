@@ -4,7 +4,7 @@ In a temporary folder that only the measured process uses (`PRIVATE_FOLDER`), ev
 Python creates elsewhere is known from audit events, and counts if a budget names the resource. A folder that other
 processes use too does not record who created an entry, and is not searched below its top level:
 
-- An entry that Python in this process or a forked child has created (`audit_events`), or that this process tree uses,
+- An entry that Python in this process or in a child has created (`audit_events`), or that this process tree uses,
   counts.
 - One of another user, or in use by another process, does not count.
 - One of unknown origin counts until it raises a suspicion. Then it is set aside, and the verdict is not ``ok``.
@@ -247,6 +247,7 @@ class Folder:
         """
         theirs = used_by_others(self.path, self._unknown) if self._unknown else frozenset()
         ours = used_here(self.path, self._unknown) - theirs if self._unknown else frozenset()
+        ours |= {name for name in self._unknown if self._is_ours(name)}
         for name in ours:
             del self._unknown[name]
             self._used[name] = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, OBJECTS, find_resource
-from pytest_leakcheck.probes.child_collectors import read_released
+from pytest_leakcheck.probes.child_reports import read_reports
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
 from pytest_leakcheck.probes.garbage_collector import ROUNDS, has_frozen
@@ -154,7 +154,7 @@ class Sampler:
             self.samples.follow_children(descendants(os.getpid()) if self.instruments.tree.read().process else ())
         self.instruments.start(self._seconds[0])
         # What the children of earlier tests have released counts for none.
-        read_released()
+        read_reports()
         self.settling.start_clocks()
         # What the first reading of the folders allocates is then part of the start level.
         self._read_folders(0)
@@ -292,7 +292,7 @@ class Sampler:
         # The garbage of most tests holds no handle of this process. The collector does not tell: the finalizer of an
         # event loop, for example, breaks its own cycle.
         fell = watch.enabled and self.instruments.tree.own() != own
-        in_children = read_released() if before.process else (0, 0)
+        in_children = read_reports() if before.process else (0, 0)
         elsewhere = before.process or device is not None
         if fell or (collected and elsewhere) or watch.has_released or any(in_children):
             self._note_released(row, before, on_device, in_children)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+from multiprocessing import resource_tracker
+from multiprocessing.pool import Pool
 from multiprocessing.shared_memory import ShareableList, SharedMemory
 from multiprocessing.synchronize import Semaphore
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -117,6 +120,46 @@ def semaphore_in_c_unlinked() -> None:
     clib.sem_unlink(name)
 
 
+class Worker:
+    """A process that is not forked, and makes segments."""
+
+    pool: ClassVar[Pool]
+
+    @classmethod
+    def start(cls) -> None:
+        cls.pool = SPAWN.Pool(1)
+        cls.pool.apply(abs, (0,))
+
+    @classmethod
+    def end(cls) -> None:
+        cls.pool.terminate()
+        cls.pool.join()
+        unlink_segments()
+
+
+def closed_by_its_maker(name: str) -> None:
+    segment = SharedMemory(name, create=True, size=4096)
+    # It lives on until the receiver removes it.
+    resource_tracker.unregister(segment._name, "shared_memory")  # type: ignore[attr-defined]
+    segment.close()
+
+
+def received() -> SharedMemory:
+    name = unique("segment")
+    Worker.pool.apply(closed_by_its_maker, (name,))
+    segment = SharedMemory(name)
+    segment.close()
+    return segment
+
+
+def received_and_left() -> None:
+    resource_tracker.unregister(received()._name, "shared_memory")  # type: ignore[attr-defined]
+
+
+def received_and_unlinked() -> None:
+    received().unlink()
+
+
 def semaphore_for_children_kept() -> None:
     SEMAPHORES.append(SPAWN.Semaphore(1))
 
@@ -142,6 +185,8 @@ CASES = (
     leak("segment_not_closed", "fd mmap", unlinked_but_not_closed, closed_and_unlinked,
          drain(SEGMENTS, SharedMemory.close),
          line='SharedMemory(unique("segment")', owner=".SEGMENTS"),
+    leak("segment_of_a_spawned_worker", "shm", received_and_left, received_and_unlinked, Worker.end,
+         setup=Worker.start, line="Worker.pool.apply("),
     leak("shared_list_not_unlinked", "shm", list_not_unlinked, list_unlinked, unlink_segments, line="ShareableList("),
     leak("raw_file_left", "shm", raw_file_left, raw_file_removed, unlink_files, line="path.write_bytes("),
     leak("array_left_on_error", "shm", array_left_on_error, array_removed_on_error, unlink_files, line=".tofile(path)"),

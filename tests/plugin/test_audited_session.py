@@ -28,7 +28,7 @@ RUNS = {
     "plugin/undisturbed": {"import_module"},
     "probes/accelerators": {"import_module"},
     "probes/catalog": {"import_module"},
-    "probes/child_collectors": {"exec"},
+    "probes/child_start": {"exec"},
 }
 _CALL = re.compile(
     r"\b(pickle\.\w+|marshal\.\w+|import_module(?=\()|__import__(?=\()|runpy|exec(?=[(,])|(?<!\.)eval(?=\()|shell=True|TCPStore)"

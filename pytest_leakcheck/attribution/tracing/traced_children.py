@@ -22,7 +22,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from multiprocessing.process import current_process
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
@@ -32,7 +31,8 @@ from pytest_leakcheck.attribution.handles import open_files, read_process_name
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.model.decoding import encode
-from pytest_leakcheck.probes.child_collectors import unwatch_children, watch_children
+from pytest_leakcheck.probes.child_reports import unwatch_children, watch_children
+from pytest_leakcheck.probes.child_start import run_in_children, stop_in_children
 from pytest_leakcheck.probes.clock import monotonic
 from pytest_leakcheck.probes.foreign_files import Unreadable, parse, private, read_text
 from pytest_leakcheck.probes.garbage_collector import open_targets
@@ -51,7 +51,7 @@ _TRACED_ALREADY: Final = "it is traced by another tool, such as a debugger or co
 _OTHER_THREADS: Final = "another of its threads was running too, and only the main thread is traced"
 _TOO_MANY_LINES: Final = "it runs too many lines to trace all of them"
 # It runs in each child that gets the handler, with its `number` and `folder`. Nothing is imported before the signal
-# comes, and no error is raised. `multiprocessing` pickles it for the children that it spawns, as it does all it sends.
+# comes, and no error is raised.
 _INSTALL: Final = """
 import signal
 def start(_number, frame):
@@ -64,7 +64,7 @@ signal.signal(number, start)
 # Functions of C that wait in the kernel are not interrupted.
 signal.siginterrupt(number, False)
 """
-_NAME: Final = "pytest_leakcheck"
+_NAME: Final = "tracer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,10 @@ class _Seen:
 
 
 class _Handler(NamedTuple):
-    """The handler of a signal; unpickled in another process, it is installed there. The folder exists during rounds."""
+    """The handler of a signal. The folder exists during rounds."""
 
     number: int
     folder: str
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return exec, (_INSTALL, {"number": self.number, "folder": self.folder})
 
 
 _PREPARED: Final[list[_Handler]] = []
@@ -103,10 +100,8 @@ def prepare_children() -> bool:
         # Around that of the rounds, so that no other user can create that one.
         handler = _Handler(number, f"{tempfile.mkdtemp(dir=own_folder())}/round")
         _PREPARED.append(handler)
-        install, arguments = handler.__reduce__()
-        install(*arguments)
-        # Each process of `multiprocessing` begins with a copy of its parent's configuration.
-        vars(current_process())["_config"][_NAME] = handler
+        exec(_INSTALL, handler._asdict())  # noqa: S102 - here as in the children
+        run_in_children(_NAME, _INSTALL, **handler._asdict())
     return watched or bool(_PREPARED)
 
 
@@ -117,7 +112,7 @@ def release_children() -> None:
         handler = _PREPARED.pop()
         signal.signal(handler.number, signal.SIG_DFL)
         shutil.rmtree(Path(handler.folder).parent, ignore_errors=True)
-        vars(current_process())["_config"].pop(_NAME, None)
+        stop_in_children(_NAME)
 
 
 class TracedChildren:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pytest_leakcheck.probes import child_collectors
-from pytest_leakcheck.probes.child_collectors import read_released, unwatch_children, watch_children
+from pytest_leakcheck.probes import child_reports
+from pytest_leakcheck.probes.audit_events import MadeHere
+from pytest_leakcheck.probes.child_reports import read_reports, unwatch_children, watch_children
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -56,11 +59,11 @@ def collect_in_child(*, with_thread: bool = False, held: bool = False) -> None:
 
 def test_what_the_collector_of_a_forked_child_releases_is_known_once() -> None:
     collect_in_child(held=True)
-    assert read_released() == (0, 0)
+    assert read_reports() == (0, 0)
     collect_in_child()
     collect_in_child(with_thread=True)
-    assert read_released() == (4, 1)
-    assert read_released() == (0, 0)
+    assert read_reports() == (4, 1)
+    assert read_reports() == (0, 0)
 
 
 def test_a_process_that_is_measured_itself_reports_nothing_but_its_children_do() -> None:
@@ -73,11 +76,11 @@ def test_a_process_that_is_measured_itself_reports_nothing_but_its_children_do()
         collect_in_child()
         os._exit(0)
     os.waitpid(pid, 0)
-    assert read_released() == (2, 0)
+    assert read_reports() == (2, 0)
 
 
 def test_the_file_is_removed_by_the_process_that_has_made_it() -> None:
-    file = Path(child_collectors._FILE[0][0])
+    file = Path(child_reports._FILE[0][0])
     pid = os.fork()
     if pid == 0:
         unwatch_children()
@@ -88,7 +91,7 @@ def test_the_file_is_removed_by_the_process_that_has_made_it() -> None:
     assert not file.exists()
     # What runs on reports nothing any more, and fails at nothing.
     collect_in_child()
-    assert read_released() == (0, 0)
+    assert read_reports() == (0, 0)
 
 
 def test_without_a_descriptor_that_is_left_children_are_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,3 +104,26 @@ def test_without_a_descriptor_that_is_left_children_are_not_watched(monkeypatch:
         patch.setattr("tempfile.mkstemp", fail)
         assert not watch_children()
     assert watch_children()
+
+
+def create(path: str) -> None:
+    Path(path).touch()
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_what_a_child_that_is_not_forked_creates_in_a_shared_folder_is_known(method: str) -> None:
+    made = MadeHere()
+    made.start()
+    name = f"leakcheck-{os.getpid()}-{method}"
+    try:
+        context: Any = multiprocessing.get_context(method)
+        child = context.Process(target=create, args=(f"/dev/shm/{name}",))
+        child.start()
+        child.join()
+        assert Path("/dev/shm", name).exists()
+        assert name not in made
+        assert read_reports() == (0, 0)
+        assert name in made
+    finally:
+        made.stop()
+        Path("/dev/shm", name).unlink(missing_ok=True)
