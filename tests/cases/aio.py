@@ -13,15 +13,17 @@ STREAMS: list[AsyncIterator[int]] = []
 
 
 class Loop:
-    """The loop of the service, with a queue and an event."""
+    """The loop of the service, with a task that runs as long, a queue and an event."""
 
     loop: asyncio.AbstractEventLoop
+    loading: asyncio.Task[None]
     queue: asyncio.Queue[list[int]]
     stopped: asyncio.Event
 
     @classmethod
     def start(cls) -> None:
         cls.loop = asyncio.new_event_loop()
+        cls.loading = cls.loop.create_task(asyncio.sleep(3600))
         cls.queue = asyncio.Queue()
         cls.stopped = asyncio.Event()
 
@@ -106,6 +108,19 @@ async def take_first(*, close: bool) -> None:
     STREAMS.append(stream)
 
 
+def callback_added() -> None:
+    done: list[asyncio.Task[None]] = []
+    Loop.loading.add_done_callback(done.append)
+    Loop.turn()
+
+
+def callback_removed() -> None:
+    done: list[asyncio.Task[None]] = []
+    Loop.loading.add_done_callback(done.append)
+    Loop.turn()
+    Loop.loading.remove_done_callback(done.append)
+
+
 CASES = (
     leak("sleeper_forgotten", "task object", sleeper_forgotten, sleeper_cancelled, Loop.stop,
          setup=Loop.start, line="create_task(asyncio.sleep(3600))", owner=(".TASKS", "Loop.loop._scheduled")),
@@ -121,4 +136,6 @@ CASES = (
          Loop.stop,
          setup=Loop.start, line=("stream = ticks()", "await stream.__anext__()", "STREAMS.append(stream)"),
          owner=".STREAMS"),
+    leak("callback_added", "object", callback_added, callback_removed, Loop.stop,
+         setup=Loop.start, line="Loop.loading.add_done_callback(", owner="Loop.loading._callbacks"),
 )  # fmt: skip

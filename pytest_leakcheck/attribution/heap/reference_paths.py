@@ -11,7 +11,7 @@ import sys
 import threading
 import types
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import Any, Final, TypeGuard, cast
@@ -19,6 +19,7 @@ from typing import Any, Final, TypeGuard, cast
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.call_paths import is_of_plugin
 from pytest_leakcheck.model.culprit import CACHE_OF, Owner, RootKind, Step
+from pytest_leakcheck.probes.runtime_counters import list_tasks
 
 # The most levels of referrers, and per level the most objects whose referrers are searched, and of these referrers.
 _MAX_LEVELS: Final = 14
@@ -26,6 +27,8 @@ _MAX_OBJECTS_PER_LEVEL: Final = 16
 _MAX_REFERRERS: Final = 20_000
 # Ranks of roots, best first: a module or a class; a fixture or a thread; an object of a pytest plugin; a running frame.
 _RANK_LASTING, _RANK_THREAD, _RANK_PLUGIN, _RANK_FRAME, _RANK_TEST_RUNNER = range(5)
+# Up to Python 3.11, `gc.get_referrers` does not find a task by what it refers to as a future.
+_HIDES_TASKS: Final = sys.version_info < (3, 12)
 _OWN_PACKAGE: Final = "pytest_leakcheck"
 # The code of a function (CO_OPTIMIZED), whose variables are in no dict, and the references to the copy of these in a dict: of
 # the frame, of a variable and of an argument.
@@ -100,7 +103,7 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
         search.frontier = []
     # These structures of the search refer to the objects as well, and must not count as referrers.
     own = {id(wanted), *map(id, frontiers), *(id(search.next_of) for search in searches)}
-    for referrer in gc.get_referrers(*wanted.values())[:_MAX_REFERRERS]:
+    for referrer in _list_referrers(wanted):
         if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
             continue
         if type(referrer) is types.ModuleType:
@@ -113,6 +116,13 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
             if places and id(referrer) not in search.next_of and referrer is not search.target:
                 search.next_of[id(referrer)] = wanted[min(places)]
                 search.meet(referrer, rank)
+
+
+def _list_referrers(wanted: Mapping[int, object]) -> list[object]:
+    found = gc.get_referrers(*wanted.values())[:_MAX_REFERRERS]
+    if _HIDES_TASKS:
+        found += [one for one in list_tasks() if not wanted.keys().isdisjoint(map(id, gc.get_referents(one)))]
+    return found
 
 
 def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
@@ -453,6 +463,9 @@ def _describe_attribute(holder: object, child: object) -> str:
         return f"local {_find_name(variables_of_frame(frame), child) or '?'!r}"
     own = list(inspection.namespace_of(holder).items()) if is_class(holder) else []
     name = _find_attribute(own or [*(inspection.instance_dict(holder) or {}).items(), *inspection.slots(holder)], child)
+    if not name and type(child) is list and inspection.module_of_type(type(holder)) == "_asyncio":
+        # A future has no other list, and shows only copies of it.
+        name = "_callbacks"
     return f".{name}" if name else UNNAMED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextvars
 import ctypes
@@ -24,7 +25,12 @@ from leaks import Item, Step
 from pytest_leakcheck.attribution import call_paths
 from pytest_leakcheck.attribution.heap.growing_containers import GrowingContainer, newcomers
 from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget, find_owners, search
-from pytest_leakcheck.attribution.heap.reference_paths import find_paths, running_frames, variables_of_frame
+from pytest_leakcheck.attribution.heap.reference_paths import (
+    describe_owner,
+    find_paths,
+    running_frames,
+    variables_of_frame,
+)
 from pytest_leakcheck.model.culprit import Culprit, Owner, own_owner
 from pytest_leakcheck.model.culprit import Step as Reference
 
@@ -554,3 +560,21 @@ def test_reading_variables_leaves_them_to_a_frame_whose_trace_function_runs(*, i
         ended.set()
     thread.join()
     assert [type(one) for one in found] == [int, Item]
+
+
+TASKS: list[asyncio.Task[None]] = []
+
+
+def test_a_task_is_found_by_the_callbacks_that_it_keeps() -> None:
+    loop = asyncio.new_event_loop()
+    TASKS.append(loop.create_task(asyncio.sleep(3600)))
+    kept: list[object] = []
+    TASKS[0].add_done_callback(lambda _task: None)
+    TASKS[0].add_done_callback(kept.append)
+    try:
+        (path,) = find_paths([kept])
+        assert ".TASKS[0]._callbacks[0]" in describe_owner(path, kept, "").name
+    finally:
+        TASKS.pop().cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
