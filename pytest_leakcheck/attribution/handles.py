@@ -371,6 +371,8 @@ class HandleKind:
     sized: bool = False
     # Whether `traced_children` can trace these handles in child processes too.
     in_children: bool = False
+    # Whether these are entries of a folder, which child processes may create as well.
+    in_folder: bool = False
     # As `list_now`, but it reads no handle again that the given listing has; None if that would save nothing.
     list_more: Callable[[Mapping[Any, str]], Mapping[Any, str]] | None = None
 
@@ -388,7 +390,7 @@ def things_of(resource: str, count: Callable[[], int], folder: Folder | None = N
     if kind == "tasks":
         return HandleKind(count, live_tasks)
     if folder is not None:
-        return HandleKind(count, lambda: dict.fromkeys(folder.names(), folder.path))
+        return HandleKind(count, lambda: dict.fromkeys(folder.names(), folder.path), in_folder=True)
     return None
 
 

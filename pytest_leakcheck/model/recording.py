@@ -20,7 +20,7 @@ Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
 Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
 # Why readings were corrected: what counted ended by itself while it was waited for; the growth is judged without that
 # wait; it belongs to other programs, or is of unknown origin and gone; it was garbage; the harness made it.
-Why: TypeAlias = Literal["ended", "put back", "foreign", "garbage", "harness"]
+Why: TypeAlias = Literal["ended", "put_back", "foreign", "garbage", "harness"]
 
 # The reason for a missing peak if no other is recorded: the test never called ``leakcheck.gauge``.
 NOT_READ: Final = "it was not read"

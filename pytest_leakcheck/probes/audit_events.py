@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Collection
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 # The size of the filter (see `MadeHere`), one byte for each slot.
 _SLOTS: Final = 1 << 19
@@ -27,6 +27,8 @@ _PATH_ARGUMENT_INDEX: Final = {
     "socket.bind": 1,
     "sqlite3.connect": 0,
 }
+# The audit events of the start of a program.
+_STARTS: Final = frozenset({"subprocess.Popen", "os.posix_spawn"})
 # What lies below is counted by other probes, or is no file.
 _NO_FILES: Final = ("/dev/", "/proc/", "/sys/")
 _LEFT_OUT: Final[list[str]] = []
@@ -66,6 +68,16 @@ class Listener:
 
     def note_of_child(self, path: str) -> None:
         """Be told, afterwards, of an entry that a child has created which was not forked."""
+
+    def note_start(self) -> None:
+        """Be told that this process is about to start a program."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
 
 
 def note_of_child(path: str) -> None:
@@ -197,22 +209,29 @@ _watching: Final[list[Listener]] = []
 _hooks: Final[list[Callable[[str, tuple[Any, ...]], None]]] = []
 
 
+def _find_path(event: str, args: tuple[Any, ...]) -> Any:
+    """Return the path of the new entry; empty if there is none."""
+    path = args[_PATH_ARGUMENT_INDEX[event]]
+    if event == "open" and not args[2] & os.O_CREAT:
+        return ""
+    if isinstance(path, int):
+        return os.readlink(f"/proc/self/fd/{path}") if event == "os.truncate" else ""
+    return path
+
+
 def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
     # Locals, because the interpreter still raises events after it has cleared the globals of its modules.
-    watching, named, create = _watching, _PATH_ARGUMENT_INDEX, os.O_CREAT
+    watching, named, starts, find_path = _watching, {*_PATH_ARGUMENT_INDEX, *_STARTS}, _STARTS, _find_path
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         # For all other events, the hook returns without calling a function: see `_run_in_one_piece`.
         if not watching or event not in named:
             return
-        at = named[event]
         try:
-            if event == "open" and not args[2] & create:
-                return
-            path = args[at]
-            if isinstance(path, int):
-                path = os.readlink(f"/proc/self/fd/{path}") if event == "os.truncate" else ""
-            if path:
+            if event in starts:
+                for one in watching:
+                    one.note_start()
+            elif path := find_path(event, args):
                 for one in watching:
                     one.note(os.fsdecode(path))
         except Exception:  # noqa: BLE001, S110  # an exception here would fail what the program is about to do

@@ -174,7 +174,7 @@ class Settling:
     def put_back(self) -> None:
         """Undo the correction: a last row that is lower, for a part that was waited for, would hide the growth."""
         for name, level in self._uncorrected.items():
-            self._samples.correct_last(name, level, "put back")
+            self._samples.correct_last(name, level, "put_back")
         self._uncorrected = {}
 
     def _scarce(self) -> list[str]:

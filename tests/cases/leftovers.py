@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -21,6 +22,17 @@ def remove_all() -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
+
+
+def wait_for_file(*, remove: bool) -> None:
+    path = Path(tempfile.gettempdir(), unique("job"))
+    command = ["sh", "-c", 'echo 0 >"$1"; echo done; read rest', "sh", str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
+        assert job.stdout is not None
+        # The program makes the file while this waits.
+        job.stdout.readline()
+    if remove:
+        path.unlink()
 
 
 def folder_left() -> None:
@@ -155,6 +167,8 @@ CASES = (
          line="tempfile.NamedTemporaryFile("),
     Case("temporary_directory_filled", clean=Downloads.add, setup=Downloads.begin, teardown=Downloads.end,
          doubt="its TemporaryDirectory removes the files; only a budget makes them a leak"),
+    leak("file_of_a_program_left", "disk", lambda: wait_for_file(remove=False), lambda: wait_for_file(remove=True),
+         remove_all, line="subprocess.Popen("),
     leak("folder_left", "disk", folder_left, folder_removed, remove_all, line="tempfile.mkdtemp("),
     leak("folder_left_on_error", "disk", folder_left_on_error, folder_removed_on_error, remove_all,
          line="tempfile.mkdtemp("),

@@ -9,7 +9,7 @@ import gc
 import sys
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
@@ -18,16 +18,17 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Final, TypeVar
 
-from pytest_leakcheck.attribution.call_paths import call_at, is_own, line_of, read_path, with_functions
+from pytest_leakcheck.attribution.call_paths import call_at, is_own, line_of, path_to, read_path, with_functions
 from pytest_leakcheck.attribution.handles import HandleKind
 from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of, python_traced
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
-from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, is_wait
+from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, OWN, is_wait
 from pytest_leakcheck.model.culprit import CreationPath, OutOfTime, Site
 from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.audit_events import MadeHere
 from pytest_leakcheck.probes.native_heap import drained_thread_cache
 from pytest_leakcheck.probes.own_folder import own_folder, temporary_folder
 
@@ -201,6 +202,16 @@ def follow(
     The slope is the growth per iteration, in handles, or in bytes for handles with a size; `few` is as in
     `Schedule.iterations`.
     """
+    if not things.in_folder:
+        return (yield from _follow(things, slope, schedule, unclosed=unclosed, few=few))
+    with _StartedPrograms() as programs:
+        made = yield from _follow(things, slope, schedule, unclosed=unclosed, few=few)
+        return programs.creation_of(made.identities) or made
+
+
+def _follow(
+    things: HandleKind, slope: float, schedule: Schedule, *, unclosed: bool, few: int
+) -> Generator[None, None, Creation]:
     arrivals = Arrivals(things.count, things.list_now, things.list_more)
     found, counted = list[Arrival](), 0
     with ExitStack() as stack:
@@ -245,6 +256,25 @@ def follow(
     # Handles that other lines created are not part of this leak. Those that another thread created may be.
     unknown = frozenset(key for key, one in alive.items() if not one.path)
     return replace(made, identities=unknown.union(_of_line(made, alive)))
+
+
+class _StartedPrograms(MadeHere):
+    """Where the test starts programs, and the entries of folders that Python creates here and in forked processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths: list[tuple[Site, ...]] = []
+
+    def note_start(self) -> None:
+        self.paths.append(path_to(sys._getframe(2)))
+
+    def creation_of(self, names: Collection[Hashable]) -> Creation | None:
+        """Return where the program was started that has created entries; None if none has, or it is one of several."""
+        lines = {line_of(path) for path in self.paths}
+        if len(lines) != 1 or not names or any(str(name).rpartition("/")[2] in self for name in names):
+            return None
+        path = tuple(site for site in self.paths[0] if not OWN[site.file])
+        return Creation(path, process="a child process that this line starts")
 
 
 def _of_line(made: Creation, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:

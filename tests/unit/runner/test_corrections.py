@@ -56,7 +56,7 @@ def test_a_new_start_forgets_the_corrections(samples: Samples) -> None:
 
 def test_the_number_of_notes_is_bounded(samples: Samples) -> None:
     for _ in range(MOST_CORRECTIONS + 5):
-        samples.correct("fd", range(1), 1, "put back")
+        samples.correct("fd", range(1), 1, "put_back")
     assert len(samples.corrections()) == MOST_CORRECTIONS
     assert samples.series("fd").readings[0] == 5 + MOST_CORRECTIONS + 5
 
@@ -76,7 +76,7 @@ def test_a_note_is_no_object_and_no_block(sampler: Sampler) -> None:
     blocks = array("q", (0, 0))
     for at in (0, 1):
         for _ in range(90):
-            samples.correct("fd", range(1, 2), 1_000, "put back")
+            samples.correct("fd", range(1, 2), 1_000, "put_back")
         blocks[at] = sys.getallocatedblocks()
     assert blocks[1] - blocks[0] < 10
 
