@@ -21,7 +21,7 @@ from pytest_leakcheck.config.settings import SCALING
 from pytest_leakcheck.model import InputError, invalid_at
 from pytest_leakcheck.model.recording import Engine, Figure
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
-from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate
+from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate, singular
 
 _VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'
 # The fewest sizes to which a law can be fitted.
@@ -249,15 +249,6 @@ def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) ->
     except ValueError as wrong:
         example = f"max(64, {axis})" if unit == "count" else f"1.5 MiB * {axis} + 64 MiB"
         raise InputError(f"{value!r} {wrong}; valid example: {example!r}") from None
-
-
-def singular(axis: str) -> str:
-    """Return the singular of the name of an axis: ``shard`` for ``shards``."""
-    if axis.endswith("ies") and len(axis) > 4:
-        return f"{axis[:-3]}y"
-    if axis.endswith(("ches", "shes", "sses", "xes")):
-        return axis[:-2]
-    return axis[:-1] if axis.endswith("s") and not axis.endswith("ss") and len(axis) > 1 else axis
 
 
 def _parse_exponent(inside: str, text: str) -> float | None:

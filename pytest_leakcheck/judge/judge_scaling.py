@@ -23,14 +23,13 @@ from pytest_leakcheck.config.scaling_marker import (
     OrderBound,
     SlopeBound,
     mean_ratio,
-    singular,
 )
 from pytest_leakcheck.judge.complexity_law import BORDER, CONSTANT, fit_law, standstill, trend
 from pytest_leakcheck.judge.conclude_finding import unavailable
 from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.recording import Law, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import Kind, find_resource
-from pytest_leakcheck.model.units import Unit, format_amount, format_change
+from pytest_leakcheck.model.units import Unit, format_amount, format_change, singular
 
 # Growth up to this counts as constant. If a program releases memory, the kernel's high-water mark moves in steps of
 # 128 KiB, because each processor counts in batches of 32 pages. The resolution is two steps (docs/laws.md).

@@ -199,8 +199,8 @@ def _is_foreign(site: Site, path: Sequence[Site]) -> bool:
     """Return whether the line to change is of the standard library, of a test, or of a package other than the project."""
     if is_installed(site.file):
         # It is the line to change although the path has lines outside of packages: the project itself is installed.
-        return all(is_installed(one.file) or one.file.startswith("<") or _is_standard(one.file) for one in path)
-    return _is_standard(site.file) or is_of_tests(site.file)
+        return all(is_installed(one.file) or one.file.startswith("<") or is_standard(one.file) for one in path)
+    return is_standard(site.file) or is_of_tests(site.file)
 
 
 def creating_line(culprit: Culprit | None) -> Site | None:
@@ -215,7 +215,7 @@ def library_lines(culprit: Culprit) -> tuple[Site, ...]:
     for site in culprit.where.path if culprit.where is not None else ():
         if is_installed(site.file):
             found.append(site)
-        elif not _is_standard(site.file):
+        elif not is_standard(site.file):
             found.clear()
     return tuple(found)
 
@@ -224,7 +224,7 @@ def standard_lines(culprit: Culprit) -> tuple[str, ...]:
     """Return the lines of the standard library below the last line of other code, as ``file:function``, outermost first."""
     found: list[str] = []
     for site in culprit.where.path if culprit.where is not None else ():
-        if _is_standard(site.file):
+        if is_standard(site.file):
             file = _STANDARD.split(site.file)[-1].replace("\\", "/")
             found.append(f"{file}:{site.function}")
         else:
@@ -242,7 +242,7 @@ def short_file(file: str) -> str:
 
 def _find_inner(culprit: Culprit | None) -> Site | None:
     """Return the innermost line that is not of the standard library; None if all are, or if an event loop itself acts."""
-    return next((site for site in reversed(_last_step(culprit)) if not _is_standard(site.file)), None)
+    return next((site for site in reversed(_last_step(culprit)) if not is_standard(site.file)), None)
 
 
 def _last_step(culprit: Culprit | None) -> Sequence[Site]:
@@ -257,8 +257,9 @@ def is_installed(file: str) -> bool:
     return not PACKAGE_FOLDERS.isdisjoint(PurePath(file).parts)
 
 
-# By its name, because a finding may come from another machine; `call_paths.is_standard` goes by this interpreter.
-def _is_standard(file: str) -> bool:
+def is_standard(file: str) -> bool:
+    """Return whether a file belongs to the standard library, by its name: a finding may come from another machine."""
+    # `call_paths.is_standard` goes by this interpreter.
     return file.startswith("<frozen ") or (bool(_STANDARD.search(file)) and not is_installed(file))
 
 

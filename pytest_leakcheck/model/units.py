@@ -90,6 +90,15 @@ def format_rates(values: Collection[float], unit: Unit) -> str:
     return least if least == most else f"{least.removesuffix('/iter')} to {most}"
 
 
+def singular(axis: str) -> str:
+    """Return the singular of the name of an axis: ``shard`` for ``shards``."""
+    if axis.endswith("ies") and len(axis) > 4:
+        return f"{axis[:-3]}y"
+    if axis.endswith(("ches", "shes", "sses", "xes")):
+        return axis[:-2]
+    return axis[:-1] if axis.endswith("s") and not axis.endswith("ss") and len(axis) > 1 else axis
+
+
 def _format_number(value: float) -> str:
     magnitude = abs(value)
     if magnitude >= 100:

@@ -23,6 +23,7 @@ from pytest_leakcheck.model.regular_file import open_regular
 from pytest_leakcheck.probes.audit_events import Listener, note_of_child
 from pytest_leakcheck.probes.child_start import run_in_children, stop_in_children
 from pytest_leakcheck.probes.foreign_files import private
+from pytest_leakcheck.probes.own_descriptors import count_open
 from pytest_leakcheck.probes.own_folder import own_folder
 
 # It runs in each child that is not forked, with its `file`.
@@ -130,9 +131,7 @@ def _install() -> None:
 
 def _on_collection(phase: str, _info: dict[str, Any]) -> None:
     with suppress(OSError):
-        # Kernels before 6.2 do not report the number of descriptors as the size of the folder.
-        fds = os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
-        threads = os.stat("/proc/self/task").st_nlink
+        fds, threads = count_open(), os.stat("/proc/self/task").st_nlink
         if phase == "start":
             _BEFORE[0], _BEFORE[1] = fds, threads
         elif letters := _DESCRIPTOR * (_BEFORE[0] - fds) + _THREAD * (_BEFORE[1] - threads):

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Remainder, Site, Step, TestPhase
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Remainder, Site, Step, TestPhase, is_standard
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Fullest, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
-from pytest_leakcheck.model.units import format_amount, format_count, format_rate
+from pytest_leakcheck.model.units import format_amount, format_count, format_rate, singular
 from pytest_leakcheck.report.glyphs import LEVELS, Row, printable, shorten, sparkline, truncate, under, with_kind
 
 # How a part of a line is shown: the verdict, a label, the command to copy, a line of the program's source, or plain.
@@ -307,8 +307,6 @@ def per(finding: Finding) -> str:
     """Return what the slopes and floors of a finding are divided by: ``iter``, or one unit of its axis."""
     if finding.scaled is None:
         return "iter"
-    from pytest_leakcheck.config.scaling_marker import singular
-
     return singular(finding.scaled.axis)
 
 
@@ -470,9 +468,6 @@ def _made_rows(culprit: Culprit, width: int) -> Iterator[Row]:
 
 
 def _site_rows(where: CreationPath, source: str, verb: str, width: int) -> Iterator[Row]:
-    # Imported only here: sessions without a leak do not need it.
-    from pytest_leakcheck.attribution.call_paths import is_standard
-
     yield verb, shorten(_format_site(where.site), width)
     if source:
         yield "", SOURCE_INDENT + shorten(source, width - 2)

@@ -10,9 +10,9 @@ from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.judge.growth import detection_floor, growth
 from pytest_leakcheck.judge.judge_series import SCARCE
-from pytest_leakcheck.judge.slope import FEWEST, Slope, fit_slope
 from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, Resource, find_resource
 from pytest_leakcheck.watch.history import History, Track, resource_name
+from pytest_leakcheck.watch.slope import FEWEST, Slope, fit_slope
 
 State: TypeAlias = Literal["grows", "flat", "unsure"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_leakcheck.judge.slope import fit_slope, thin
+from pytest_leakcheck.watch.slope import fit_slope, thin
 
 Noise = Callable[[random.Random, int, float], list[float]]
 

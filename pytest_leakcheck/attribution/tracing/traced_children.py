@@ -36,6 +36,7 @@ from pytest_leakcheck.probes.child_start import run_in_children, stop_in_childre
 from pytest_leakcheck.probes.clock import monotonic
 from pytest_leakcheck.probes.foreign_files import Unreadable, parse, private, read_text
 from pytest_leakcheck.probes.garbage_collector import open_targets
+from pytest_leakcheck.probes.own_descriptors import count_open
 from pytest_leakcheck.probes.own_folder import own_folder
 from pytest_leakcheck.probes.processes import descendants, read_command_line
 
@@ -213,7 +214,7 @@ class _Tracer:
             # A collection then walks what is new.
             gc.freeze()
         self._file, self._pid = file, os.getpid()
-        self._others, self._known, self._last = _times_of_other_threads(), open_files(), _count()
+        self._others, self._known, self._last = _times_of_other_threads(), open_files(), count_open()
         self._events: Counter[CodeType] = Counter()
         self._seconds = 0.0
         # A bound method is a new object at each access; this one is compared by identity.
@@ -276,7 +277,7 @@ class _Tracer:
         self._events[frame.f_code] += 1
         try:
             # Read before the count, so that no other thread can open anything between the two and seem to have rested since.
-            others, now = _times_of_other_threads(), _count()
+            others, now = _times_of_other_threads(), count_open()
             if now != self._last:
                 self._record_new(frame, line)
                 self._last = now
@@ -332,11 +333,6 @@ def restart_tracer(folder: str, frame: FrameType | None) -> None:
 @cache
 def _is_traced(file: str) -> bool:
     return not (file.startswith("<") or is_harness(file) or is_standard(file))
-
-
-def _count() -> int:
-    # Kernels before 6.2 do not report the number of descriptors as the size of the folder.
-    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))  # noqa: PTH116, PTH208 - at each line
 
 
 def _times_of_other_threads() -> dict[int, bytes]:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.config.scaling_marker import Bound, FormulaBound, OrderBound, SlopeBound, parse_bound, singular
+from pytest_leakcheck.config.scaling_marker import Bound, FormulaBound, OrderBound, SlopeBound, parse_bound
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.units import Unit
+from pytest_leakcheck.model.units import Unit, singular
 
 KIB, MIB = 2**10, 2**20
 PROPERTY = settings(max_examples=200, deadline=None, derandomize=True)
