@@ -48,7 +48,11 @@ RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
 # For countable resources whose count falls in other processes: it takes longer to see whether anything closes them.
 _RELEASED_ELSEWHERE: Final = Profile(clean=50, leak=50, horizon=0)
 # For growth that no exact counter shows: it is fast (`Resource.default_rate`), and not a cache that fills.
-_UNSHOWN: Final = Profile(clean=50, leak=16, horizon=30)
+_UNSHOWN: Final = Profile(clean=50, leak=16, horizon=20)
+# Such growth needs no horizon once it has reached this level, in bytes.
+_MUCH: Final = 64 << 20
+# With more idle memory, in bytes, it takes too long until growth exceeds that.
+_MOST_IDLE: Final = 256 << 20
 # Growth of resident memory is not fragmentation if its rate is at least this share of the earlier rate (and at most the
 # inverse), and if it has risen by at least this multiple of its resolution.
 _LASTING_RATIO: Final = 0.75
@@ -83,6 +87,8 @@ class Context:
         in_child: For resident memory: most of the growth is that of a child process, in which nothing else is counted.
         elsewhere: Other processes hold a part of the resource. They collect garbage only now and then, and some may not
             report it.
+        idle: For `rss` and `mmap`: how many bytes of malloc and of shared memory may have become resident since the start.
+        touched: For `mmap`: resident memory grows as fast, so that what is mapped is used.
         unbounded: What holds the resource is only ever added to, so that the growth is no cache that fills.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
         stopped: No room is left for another iteration, however much time the test has.
@@ -94,6 +100,8 @@ class Context:
     exact_flat: bool = False
     in_child: bool = False
     elsewhere: bool = False
+    idle: float = inf
+    touched: bool = False
     unbounded: bool = False
     seconds: float = 0.0
     stopped: bool = False
@@ -288,7 +296,9 @@ def _check_growth(case: _Case) -> Verdict | None:
     """Question 1: proven growth that has lasted long enough, without an explanation."""
     if case.grown.state != "growing" or case.hint.text or case.is_within_level or _is_kept_by_allocator(case):
         return None
-    held = case.n >= case.horizon or case.context.unbounded
+    idle = case.context.idle
+    is_used = case.context.touched and case.level > idle and _lasts(case)
+    held = case.n >= case.horizon or case.context.unbounded or is_used or not case.budget.judges_all_growth
     if case.budget.over is not None and case.budget.level is not None:
         return _judge_extrapolation(case, case.budget.over, case.budget.level) if held or case.context.final else None
     if not held and not case.context.is_fatal(case.grown.slope):
@@ -296,9 +306,15 @@ def _check_growth(case: _Case) -> Verdict | None:
     reason = f"{case.rate(case.grown.slope)} sustained over {format_count(case.n, 'iteration')}"
     if _is_unshown(case) and not case.context.in_child:
         reason += ", while the exact memory counters do not grow: it is mapped, or allocated past malloc"
-    if not case.budget.judges_all_growth:
+    if not case.budget.judges_all_growth and case.level <= idle:
+        if idle <= _MOST_IDLE and not case.context.final:
+            return None
+        if isfinite(idle):
+            reason += (
+                f", unless it is memory that was there at the start, up to {case.amount(idle)}, and is used only now"
+            )
         return case.say("inconclusive", reason, f"to have it judged, set a budget: {case.series.resource}_budget()")
-    if case.budget.per_iteration:
+    if case.budget.per_iteration and case.budget.explicit:
         reason += f", {case.rate(case.budget.per_iteration)} allowed"
     return case.say("leak", reason, _advise_allowance(case))
 
@@ -319,10 +335,17 @@ def _is_kept_by_allocator(case: _Case) -> bool:
     # Growth that keeps its rate is memory that no allocator counts, such as pages of a mapping.
     if not _is_unshown(case):
         return False
+    if case.budget.judges_all_growth and case.n < case.horizon:
+        return True
+    return not _lasts(case)
+
+
+def _lasts(case: _Case) -> bool:
+    """Return whether growth that no exact counter shows keeps its rate, for long enough or up to a high level."""
     slope, earlier = case.grown.slope, case.grown.earlier
     keeps_rate = earlier > 0 and _LASTING_RATIO <= slope / earlier <= 1 / _LASTING_RATIO
-    lasts = keeps_rate and case.level >= _MIN_LASTING_LEVELS * case.resource.resolution
-    return not lasts or case.n < case.horizon
+    is_enough = case.n >= _UNSHOWN.horizon or case.level >= _MUCH
+    return keeps_rate and is_enough and case.level >= _MIN_LASTING_LEVELS * case.resource.resolution
 
 
 def _is_unshown(case: _Case) -> bool:
@@ -471,7 +494,7 @@ def _advise_more(case: _Case) -> str:
 
 def _compute_floor(case: _Case) -> float | None:
     if not case.budget.judges_all_growth:
-        # Growth would be in doubt, not red.
+        # Growth up to the idle memory would be in doubt, not red.
         return None
     quiet = case.grown.quiet if case.profile is SCARCE else None
     floor = detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, quiet)

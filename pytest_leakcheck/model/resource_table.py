@@ -33,7 +33,7 @@ _DEVICE: Final = _MEMORY | {"exhausts": "device", "limit": " of device memory"}
 _HEAP: Final = _MEMORY | {"tolerance": 16.0, "grain": 32, "slack": 4096}
 # grain: a mapping is at least one page.
 _MAPPED: Final = _MEMORY | {"tolerance": 2048.0, "grain": 4096, "resolution": 1 << 20}
-_RESIDENT: Final = _MEMORY | {"tolerance": 1024.0, "grain": 4096, "resolution": 64 * 4096, "default_rate": 1 << 20}
+_RESIDENT: Final = _MEMORY | {"tolerance": 1024.0, "grain": 4096, "resolution": 64 * 4096, "default_rate": 1 << 18}
 _OBJECTS, _BLOCKS = "runtime_counters:Objects", "runtime_counters:Blocks"
 
 # The rows are in display order, which is also the order of judgment, except that child processes are judged first.
@@ -61,6 +61,6 @@ ROWS: Final = (
     # resolution: the allocator decides when to return pages, and kernels before 6.17 count pages in batches of up to 64
     # per CPU. tolerance: 1 KiB per iteration is a quarter of a page. default_rate: without a budget, resident memory is
     # judged only for what no exact counter shows (arenas of other allocators, pages of mappings that are touched
-    # later), and only for growth above 1 MiB per iteration.
+    # later), and only for growth above 256 KiB per iteration.
     _row(_RESIDENT, "rss", "resident bytes", "in_python paced", "memory:Rss"),
 )

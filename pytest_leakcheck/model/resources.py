@@ -41,7 +41,7 @@ class Resource:
             resource, for occasional allocations of the interpreter and the allocator themselves.
         default: Judged if a test carries the mark ``leakcheck`` and names no resources.
         default_rate: Growth per iteration that is allowed if the resource is judged by default, in its unit. If above
-            0, only growth that no exact counter shows is then judged, and a leak is confirmed in a fresh process.
+            0, only growth that no exact counter shows is then judged.
         scope: What the counter covers: this process, its process tree, or the machine (a folder that other processes
             also use).
         peak: The counter can be read at each function call, so that a peak within a test is measured.
@@ -124,6 +124,7 @@ OBJECTS: Final = "object"
 BLOCKS: Final = "block"
 DEVICE_MEMORY: Final = "vram"
 DISK: Final = "disk"
+MAPPED: Final = "mmap"
 # Its peak also uses the kernel's high-water mark, and includes child processes, observed from the supervising process.
 RESIDENT: Final = "rss"
 

@@ -66,6 +66,30 @@ def parse_mappings(maps: bytes) -> Iterator[MemoryMapping]:
         yield MemoryMapping(int(start, 16), int(end, 16), rights, int(inode), os.fsdecode(path) if path else "")
 
 
+# What the kernel calls memory that processes share, and that no file on a disk holds.
+_SHARED: Final = ("/dev/shm/", "/dev/zero", "/memfd:", "/SYSV")  # noqa: S108 - no file is made there
+_HEAP_RESIDENT: Final = re.compile(rb"\[heap\]\n(?:.*\n)*?Rss: +(\d+) kB")
+# The first arena follows the program, which is mapped first: this many bytes of smaps have both.
+_SMAPS_START: Final = 1 << 15
+
+
+def shared_bytes() -> int:
+    """Return the size of all mapped memory that may be shared with other processes, whether it is resident or not."""
+    return sum(one.end - one.start for one in read_mappings() if one.path.startswith(_SHARED))
+
+
+def first_arena_bytes() -> int:
+    """Return the resident bytes of the first arena of malloc; 0 if they cannot be read."""
+    # Cost: 0.1 ms, and about 2 us for each MiB.
+    with suppress(OSError), open("/proc/self/smaps", "rb", buffering=0) as file:
+        text = b""
+        while len(text) < _SMAPS_START and (more := file.read(_SMAPS_START)):
+            text += more
+            if found := _HEAP_RESIDENT.search(text):
+                return int(found[1]) * 1024
+    return 0
+
+
 # This value, written to /proc/self/clear_refs, resets the peak to the memory that is resident now (man 5 proc).
 _RESET_PEAK: Final = b"5"
 PAGE: Final = mmap.PAGESIZE

@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Any, Final
 
 from pytest_leakcheck.probes.base import Stateless, Unavailable
-from pytest_leakcheck.probes.memory import read_mappings
+from pytest_leakcheck.probes.memory import first_arena_bytes, read_mappings
 
 
 # jemalloc and tcmalloc take malloc's place by LD_PRELOAD, or linked into Python. A library may also bring its own
@@ -298,6 +298,8 @@ class Heap(Stateless):
         # None if the C library is not glibc.
         self.cache: _ThreadCache | None = None
         self._fills_each_time = False
+        # What was resident of the first arena at the start.
+        self._resident = 0
         # The allocator whose own statistics are read, in place of the C library's.
         self.allocator = ""
 
@@ -326,6 +328,16 @@ class Heap(Stateless):
     def read(self) -> int:
         return self._read()
 
+    def idle(self) -> tuple[int, int] | None:
+        """Return how much of malloc's memory may have been unused at the start: in arenas, and in large blocks.
+
+        Large blocks have mappings of their own. None if the malloc is not glibc's.
+        """
+        if self.cache is None:
+            return None
+        info = _libc().mallinfo2()
+        return max(0, info.arena - self._resident), int(info.hblkhd)
+
     def start(self, seconds: float) -> None:
         """Fill the caches of freed blocks: what the warm-up took would come back over hundreds of iterations.
 
@@ -335,6 +347,8 @@ class Heap(Stateless):
         if isfinite(seconds) or numpy not in _FILLED:
             _fill_numpy_cache(numpy)
             _FILLED.add(numpy)
+        if isfinite(seconds):
+            self._resident = first_arena_bytes()
         if self.cache is not None:
             self._fills_each_time = seconds >= _MIN_SECONDS_TO_FILL or self.cache.is_bypassed
             # Also where each reading does so: blocks that malloc has ready would otherwise add up to 1 KB to the first.

@@ -78,7 +78,7 @@ def _format_note(finding: Finding, verdict: Verdict) -> str:
     """Format the number of iterations, and the budget unless it allows nothing."""
     budget = finding.budgets.get(verdict.resource, "")
     parts = [format_count(verdict.iterations, "iteration")] if verdict.slope or verdict.outcome == "ok" else []
-    if budget not in ("", "0", "0 B", "no growth"):
+    if verdict.explicit and budget not in ("", "0", "0 B", "no growth"):
         parts.append(f"budget {budget}")
     return f" ({', '.join(parts)})" if parts else ""
 

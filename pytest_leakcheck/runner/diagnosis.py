@@ -52,7 +52,7 @@ from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import upper_median
 from pytest_leakcheck.model.culprit import Culprit, OutOfTime, Remainder, Site
 from pytest_leakcheck.model.finding import Verdict
-from pytest_leakcheck.model.resources import BLOCKS, RESIDENT, RESOURCES, find_resource
+from pytest_leakcheck.model.resources import BLOCKS, HEAP, RESIDENT, RESOURCES, find_resource
 from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
@@ -73,6 +73,8 @@ _SECONDS_PER_OBJECT: Final = 2e-6
 _MIN_FREQUENT_RATIO: Final = 0.5
 # and if its objects hold at least this share of retained bytes.
 _MIN_BYTES_SHARE: Final = 0.1
+# Python has allocated resident memory only if the exact counters of memory show this share of its growth.
+_MIN_SHOWN_RATIO: Final = 0.5
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
 # So many causes whose entries go into one container are tried.
@@ -356,7 +358,7 @@ class CauseSearch:
                 return made
             return (yield from self._follow_companion(made))
         made, of_heap = rounds.Creation(), self._resource.in_python_bytes
-        if self._resource.in_python:
+        if self._resource.in_python and not self._is_past_malloc():
             counted = [name for name, one in RESOURCES.items() if one.made_of == "objects"]
             steady = of_heap and all(self._sampler.samples.state(name) == "flat" for name in counted)
             samples = self._sampler.samples
@@ -376,6 +378,12 @@ class CauseSearch:
         if not made.path and of_heap:
             made = yield from rounds.trace_natively(made, slope, self._rate, self._schedule)
         return made
+
+    def _is_past_malloc(self) -> bool:
+        """Return whether this is resident memory, of which exact counters show less than half."""
+        samples = self._sampler.samples
+        is_counted = self.resource == RESIDENT and samples.has(HEAP) and samples.has(BLOCKS)
+        return is_counted and samples.exact_rate() < _MIN_SHOWN_RATIO * self._verdict.slope
 
     def _things(self) -> HandleKind | None:
         """Return the kind of handle that grows; None if it is none, or cannot be listed."""

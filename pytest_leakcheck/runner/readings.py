@@ -13,10 +13,11 @@ from functools import partial
 from math import ceil, inf
 from typing import Final, get_args
 
-from pytest_leakcheck.judge.growth import State, growth
+from pytest_leakcheck.judge.growth import Growth, State, growth
 from pytest_leakcheck.judge.provenance import Provenance
 from pytest_leakcheck.model.recording import MOST_CORRECTIONS, Correction, Series, Why
 from pytest_leakcheck.model.resources import (
+    BLOCKS,
     CHILDREN,
     DESCRIPTORS,
     GAUGE_PREFIX,
@@ -57,6 +58,8 @@ _WHYS: Final[tuple[Why, ...]] = get_args(Why)
 # The numbers that one correction is stored as.
 _WIDTH: Final = 5
 MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
+# The largest block that the interpreter's own allocator serves, whose arenas are mapped memory.
+_MAX_BLOCK_BYTES: Final = 512
 
 
 class Instruments:
@@ -402,9 +405,15 @@ class Samples:
 
     def state(self, resource: str) -> State:
         """Return whether a counter grows; undecided for one that is not read."""
-        if not self.has(resource):
-            return "undecided"
-        return growth(self.series(resource).readings, find_resource(resource).tolerance).state
+        return self.judged_growth(resource).state if self.has(resource) else "undecided"
+
+    def judged_growth(self, resource: str) -> Growth:
+        return growth(self.series(resource).readings, find_resource(resource).tolerance)
+
+    def exact_rate(self) -> float:
+        """Return how many bytes per row the exact counters of memory show at most."""
+        exact = {name: 1 for name in MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
+        return sum(self.judged_growth(name).slope * each for name, each in exact.items() if self.has(name))
 
     def series(self, resource: str) -> Series:
         released = self.released[resource][: self.n] if resource in self.released else ()

@@ -13,14 +13,14 @@ from typing import Final, TypeAlias
 from pytest_leakcheck.attribution.handles import live_children
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.exhaustion import device_lost
-from pytest_leakcheck.judge.growth import Growth, growth
 from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
 from pytest_leakcheck.judge.provenance import Provenance, qualify
 from pytest_leakcheck.model import resources
 from pytest_leakcheck.model.finding import RED, Verdict
-from pytest_leakcheck.model.resources import BLOCKS, CHILDREN, HEAP, OBJECTS, RESIDENT, find_resource
+from pytest_leakcheck.model.resources import BLOCKS, CHILDREN, HEAP, MAPPED, OBJECTS, RESIDENT, find_resource
+from pytest_leakcheck.probes.memory import shared_bytes
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
-from pytest_leakcheck.runner.readings import MAX_WAITING_BYTES, MEMORY_BYTES, Samples
+from pytest_leakcheck.runner.readings import MAX_WAITING_BYTES, Samples
 from pytest_leakcheck.runner.sampler import Sampler
 
 
@@ -43,10 +43,14 @@ _MAX_LIMIT_SHARE: Final = 0.25
 _MAX_WAITING_CHILDREN: Final = 50
 # About the time that a search for the cause takes.
 _SEARCH_SECONDS: Final = 1.0
-# The largest block that the interpreter's own allocator serves, whose arenas are mapped memory; and the most memory from
-# malloc that goes with such a block, for a lock or for its entry in a table.
-_MAX_BLOCK_BYTES: Final = 512
+# The most memory from malloc that goes with a block of Python's own allocator, for a lock or for its entry in a table.
 _MAX_BYTES_BESIDE_BLOCK: Final = 64
+# Resident memory grows by mappings if these grow at no less than this share of its rate, and the other way round; and past
+# malloc if the bytes in use grow at no more than that one.
+_MIN_SAME_RATIO: Final = 0.75
+_MAX_HEAP_RATIO: Final = 0.1
+# Bytes. A smaller rise is not looked at.
+_MIN_RISE: Final = 1 << 20
 Decision: TypeAlias = Verdict | StartAgain | None
 
 
@@ -139,7 +143,8 @@ class ResourceJudge:
             return False
         if effort.iterations:
             return True
-        if not resource.is_pooled and context.is_fatal(suspicion.slope) and not self._waiting:
+        is_certain = not resource.is_pooled and budget.judges_all_growth
+        if is_certain and context.is_fatal(suspicion.slope) and not self._waiting:
             return False
         is_small = n < _POOL_ITERATIONS and suspicion.level <= _MAX_POOL and not self._sampler.samples.retains_much()
         is_pool = resource.is_pooled and budget.level is None and is_small
@@ -201,14 +206,17 @@ class ResourceJudge:
         limit = run.limits.get(name)
         compared = name == RESIDENT and budget.judges_all_growth and sampler.samples.has(HEAP)
         elsewhere = resource.of_tree and sampler.children > 0
+        risen = name in (RESIDENT, MAPPED) and not budget.explicit and sampler.samples.above_start(name) >= _MIN_RISE
         return Context(
             final,
             # With children, the counter covers the process tree, but the limit applies to each process.
             headroom=None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name)),
             carried=self._carried.get(name, 0),
-            exact_flat=compared and self._growth_of(HEAP).state == "flat",
+            exact_flat=compared and self._sampler.samples.judged_growth(HEAP).state == "flat",
             in_child=name == RESIDENT and bool(sampler.samples.grown_children()),
             elsewhere=elsewhere,
+            idle=self._idle_bytes(name) if risen else inf,
+            touched=risen and name == MAPPED and self._grows_as(RESIDENT, MAPPED),
             unbounded=unbounded,
             # With the waits and collections of the harness, which take their share of the time.
             seconds=run.time.seconds_each if run.time.out_of_time else 0.0,
@@ -216,8 +224,22 @@ class ResourceJudge:
             effort=run.plan.effort,
         )
 
-    def _growth_of(self, name: str) -> Growth:
-        return growth(self._sampler.samples.series(name).readings, find_resource(name).tolerance)
+    def _idle_bytes(self, name: str) -> float:
+        """Return how much memory may become resident that is not new: all that malloc may have; infinity if unknown."""
+        samples, heap = self._sampler.samples, self._sampler.instruments.heap
+        idle = heap.idle() if heap is not None else None
+        if idle is None or samples.judged_growth(HEAP).slope > _MAX_HEAP_RATIO * samples.judged_growth(name).slope:
+            return inf
+        arenas, large = idle
+        return arenas if self._grows_as(MAPPED, RESIDENT) else arenas + large + shared_bytes()
+
+    def _grows_as(self, name: str, other: str) -> bool:
+        """Return whether a counter grows, at nearly the rate of another one that grows, or faster."""
+        samples = self._sampler.samples
+        if not (samples.has(name) and samples.has(other)):
+            return False
+        grown, as_fast = samples.judged_growth(name), samples.judged_growth(other)
+        return grown.state == as_fast.state == "growing" and grown.slope >= _MIN_SAME_RATIO * as_fast.slope
 
     def _counted_elsewhere(self, budget: Budget) -> Hint:
         """Return the growth that exact counters show, or that replaces objects from before the start."""
@@ -229,8 +251,10 @@ class ResourceJudge:
             return Hint(rate=gone / samples.n, replaced=gone) if is_replaced else NO_HINT
         if not _yields_to_exact_counters(budget):
             return NO_HINT
-        exact = {name: 1 for name in MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
-        shown = sum(self._growth_of(name).slope * each for name, each in exact.items() if samples.has(name))
+        shown = samples.exact_rate()
+        if budget.resource == RESIDENT and self._grows_as(MAPPED, RESIDENT):
+            # What is mapped is judged, with the call that maps it.
+            shown += samples.judged_growth(MAPPED).slope
         return Hint(rate=max(0.0, shown))
 
 

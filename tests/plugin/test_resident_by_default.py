@@ -1,4 +1,4 @@
-"""Growth of resident memory that no exact counter shows is in doubt without a budget, and a leak under one."""
+"""Growth of resident memory that no exact counter shows is a leak, also without a budget."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from projects import Outcome, Project
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 TESTS = """
+    import ctypes
     import itertools
     import mmap
+    import time
 
     import numpy as np
     import pytest
@@ -22,8 +24,10 @@ TESTS = """
     # As an allocator of its own does, it reserves address space once, and hands it out in pieces.
     ARENA = mmap.mmap(-1, 1024 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     AT, KEPT = itertools.count(), []
+    MMAP = ctypes.CDLL(None).mmap
+    MMAP.restype, MMAP.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
 
-    def test_arena_leaks():
+    def test_arena_leaks_past_malloc():
         ARENA.seek(2 * MIB * next(AT))
         ARENA.write(bytes([1]) * (2 * MIB))
 
@@ -42,6 +46,20 @@ TESTS = """
     @pytest.mark.block_budget(per_iteration=4)
     def test_growth_is_allowed_to_the_heap():
         KEPT.append(np.ones(MIB, np.uint8))
+
+    @pytest.fixture(scope="module")
+    def ring():
+        # All of it is in use from the beginning, as malloc counts.
+        return np.zeros((512, 2 * MIB), np.uint8)
+
+    def test_ring_is_written(ring):
+        ring[next(AT) % len(ring)] = 1
+
+    @pytest.mark.leakcheck(max_time=12)
+    def test_slow_mappings_beside_a_ring(ring):
+        time.sleep(0.1)
+        address = MMAP(None, 8 * MIB, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+        ctypes.memset(address, 1, 8 * MIB)
 """
 
 
@@ -52,20 +70,54 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return project.run()
 
 
-def test_growth_past_malloc_is_in_doubt_and_a_budget_decides_it(outcome: Outcome) -> None:
-    found = outcome.finding("test_arena_leaks", "rss")
+def test_memory_that_was_there_at_the_start_and_is_used_later_is_in_doubt(outcome: Outcome) -> None:
+    found = outcome.finding("test_ring_is_written", "rss")
     assert (found["verdict"], found["colour"]) == ("inconclusive", "yellow")
     assert found["slope"] == pytest.approx(2 << 20, rel=0.1)
-    assert "while the exact memory counters do not grow" in found["reason"]
     assert found["advice"] == "to have it judged, set a budget: rss_budget()"
-    budgeted = outcome.finding("test_arena_leaks_under_a_budget", "rss")
-    assert budgeted["verdict"] == "leak"
-    assert budgeted["site"]["function"] == "test_arena_leaks_under_a_budget"
+
+
+@pytest.mark.parametrize("test", ["test_arena_leaks_past_malloc", "test_arena_leaks_under_a_budget"])
+def test_growth_past_malloc_is_a_leak_with_its_line(outcome: Outcome, test: str) -> None:
+    found = outcome.finding(test, "rss")
+    assert (found["verdict"], found["site"]["function"]) == ("leak", test)
+    assert found["slope"] == pytest.approx(2 << 20, rel=0.1)
+    assert "while the exact memory counters do not grow" in found["reason"]
+    assert "allowed" not in found["reason"]
+
+
+def test_mappings_of_a_slow_test_are_a_leak_after_few_iterations(outcome: Outcome) -> None:
+    """The ring is malloc's, and these pages are not in it, since the address space grows."""
+    found = outcome.finding("test_slow_mappings_beside_a_ring", "mmap")
+    assert (found["verdict"], found["iterations"]) == ("leak", 17)
+    assert found["site"]["function"] == "test_slow_mappings_beside_a_ring"
 
 
 @pytest.mark.parametrize("test", ["test_arena_reused", "test_growth_is_allowed_to_the_heap"])
 def test_what_is_reused_or_shown_by_the_heap_is_ok(outcome: Outcome, test: str) -> None:
     assert outcome.verdicts[test, "rss"] == "ok"
+
+
+def test_a_pool_is_given_the_usual_time_to_fill(project: Project) -> None:
+    """Although the process would die of such growth within its run."""
+    project.write(
+        "test_pool.py",
+        """
+        import itertools, mmap
+        import pytest
+
+        POOL = mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        AT = itertools.cycle(range(0, 48 << 20, 1 << 19))
+
+        @pytest.mark.leakcheck
+        def test_pool():
+            POOL.seek(next(AT))
+            POOL.write(b"1" * (1 << 19))
+        """,
+    )
+    run = "--leakcheck-run=1000000"
+    assert project.run(run, "--leakcheck-min-time=3").verdicts["test_pool", "rss"] == "ok"
+    assert project.run(run, "--leakcheck-min-time=0").verdicts["test_pool", "rss"] == "leak"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--leakcheck-scope=all",)], ids=["marked", "screened"])
