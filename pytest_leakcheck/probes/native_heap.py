@@ -298,8 +298,8 @@ class Heap(Stateless):
         # None if the C library is not glibc.
         self.cache: _ThreadCache | None = None
         self._fills_each_time = False
-        # What was resident of the first arena at the start.
-        self._resident = 0
+        # What was resident of the first arena at the start, at least; negative until that is read.
+        self._resident = -1
         # The allocator whose own statistics are read, in place of the C library's.
         self.allocator = ""
 
@@ -328,13 +328,17 @@ class Heap(Stateless):
     def read(self) -> int:
         return self._read()
 
-    def idle(self) -> tuple[int, int] | None:
+    def idle(self, risen: int) -> tuple[int, int] | None:
         """Return how much of malloc's memory may have been unused at the start: in arenas, and in large blocks.
 
-        Large blocks have mappings of their own. None if the malloc is not glibc's.
+        Large blocks have mappings of their own. `risen` is how much resident memory there is since then. None if the
+        malloc is not glibc's.
         """
         if self.cache is None:
             return None
+        if self._resident < 0:
+            # All of it may be in the first arena so far.
+            self._resident = max(0, first_arena_bytes() - risen)
         info = _libc().mallinfo2()
         return max(0, info.arena - self._resident), int(info.hblkhd)
 
@@ -347,8 +351,7 @@ class Heap(Stateless):
         if isfinite(seconds) or numpy not in _FILLED:
             _fill_numpy_cache(numpy)
             _FILLED.add(numpy)
-        if isfinite(seconds):
-            self._resident = first_arena_bytes()
+        self._resident = -1
         if self.cache is not None:
             self._fills_each_time = seconds >= _MIN_SECONDS_TO_FILL or self.cache.is_bypassed
             # Also where each reading does so: blocks that malloc has ready would otherwise add up to 1 KB to the first.

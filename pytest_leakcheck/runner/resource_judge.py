@@ -227,7 +227,8 @@ class ResourceJudge:
     def _idle_bytes(self, name: str) -> float:
         """Return how much memory may become resident that is not new: all that malloc may have; infinity if unknown."""
         samples, heap = self._sampler.samples, self._sampler.instruments.heap
-        idle = heap.idle() if heap is not None else None
+        risen = samples.above_start(RESIDENT if samples.has(RESIDENT) else name)
+        idle = heap.idle(max(0, risen)) if heap is not None else None
         if idle is None or samples.judged_growth(HEAP).slope > _MAX_HEAP_RATIO * samples.judged_growth(name).slope:
             return inf
         arenas, large = idle
