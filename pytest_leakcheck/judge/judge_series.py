@@ -122,6 +122,7 @@ class Hint:
         at_most: The level above the start at which this growth will end, if the test has too few iterations to reach it.
         advice: What the user can do, if more iterations would not help.
         ended: The cause has just ended, so a series that begins now is flat.
+        within: With advice: the iterations within which the cause ends, at their pace in production; 0 if that is no matter.
         replaced: How many units of the level replace others that existed at the start. They are no part of it.
     """
 
@@ -130,6 +131,7 @@ class Hint:
     at_most: float | None = None
     advice: str = ""
     ended: bool = False
+    within: float = 0.0
     replaced: int = 0
 
 
@@ -286,15 +288,23 @@ def _check_releases_elsewhere(case: _Case) -> Verdict | None:
 
 
 def _check_other_cause(case: _Case) -> Verdict | None:
-    """Question 1a: something other than the test causes the growth, however long the test runs."""
-    if not case.hint.advice or case.grown.state != "growing":
+    """Question 1a: something other than the test causes the growth, or ends it, however long the test runs."""
+    if not case.hint.advice or case.grown.state != "growing" or _ends_too_late(case):
         return None
     return case.say("inconclusive", case.hint.text, case.hint.advice)
 
 
+def _ends_too_late(case: _Case) -> bool:
+    """Return whether the process dies before the cause ends, or a production run is over by then."""
+    within, headroom = case.hint.within, case.context.headroom
+    dies = within > 0 and headroom is not None and case.grown.slope * within - case.level > headroom
+    return dies or within >= case.context.effort.run_length
+
+
 def _check_growth(case: _Case) -> Verdict | None:
     """Question 1: proven growth that has lasted long enough, without an explanation."""
-    if case.grown.state != "growing" or case.hint.text or case.is_within_level or _is_kept_by_allocator(case):
+    is_excused = bool(case.hint.text) and not _ends_too_late(case)
+    if case.grown.state != "growing" or is_excused or case.is_within_level or _is_kept_by_allocator(case):
         return None
     idle = case.context.idle
     is_used = case.context.touched and case.level > idle and _lasts(case)
@@ -303,9 +313,7 @@ def _check_growth(case: _Case) -> Verdict | None:
         return _judge_extrapolation(case, case.budget.over, case.budget.level) if held or case.context.final else None
     if not held and not case.context.is_fatal(case.grown.slope):
         return None
-    reason = f"{case.rate(case.grown.slope)} sustained over {format_count(case.n, 'iteration')}"
-    if _is_unshown(case) and not case.context.in_child:
-        reason += ", while the exact memory counters do not grow: it is mapped, or allocated past malloc"
+    reason = _describe_growth(case)
     if not case.budget.judges_all_growth and case.level <= idle:
         if idle <= _MOST_IDLE and not case.context.final:
             return None
@@ -317,6 +325,17 @@ def _check_growth(case: _Case) -> Verdict | None:
     if case.budget.per_iteration and case.budget.explicit:
         reason += f", {case.rate(case.budget.per_iteration)} allowed"
     return case.say("leak", reason, _advise_allowance(case))
+
+
+def _describe_growth(case: _Case) -> str:
+    reason = f"{case.rate(case.grown.slope)} sustained over {format_count(case.n, 'iteration')}"
+    if _is_unshown(case) and not case.context.in_child:
+        reason += ", while the exact memory counters do not grow: it is mapped, or allocated past malloc"
+    if case.hint.text:
+        within, headroom = case.hint.within, case.context.headroom
+        reason += f"; {case.hint.text}, which is too late: +{case.amount(case.grown.slope * within)}"
+        reason += f" in {within:,.0f} iterations" + (f", {case.amount(headroom)} left" if headroom is not None else "")
+    return reason
 
 
 def _check_filling(case: _Case) -> Verdict | None:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from math import inf
+from math import ceil, inf
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.handles import Identities, new_handles, take_identities
+from pytest_leakcheck.attribution.heap.cache_entries import retained
+from pytest_leakcheck.attribution.timers import find_timers
 from pytest_leakcheck.judge.growth import is_steady
 from pytest_leakcheck.judge.judge_series import Hint
 from pytest_leakcheck.model.finding import Verdict
-from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, find_resource
+from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, THREADS, find_resource
 from pytest_leakcheck.model.units import format_amount
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import thread_cache_bytes
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.runner.bounded_caches import (
@@ -54,6 +57,8 @@ _RETAINED_PER_TRACER: Final = {"memory": 1024, "objects": 8, "blocks": 16}
 _MIN_OTHER_THREADS_SHARE: Final = 0.02
 # Growth above what malloc's caches for so many threads hold is not explained by them.
 _MAX_THREAD_CACHES: Final = 16
+# Seconds. An iteration in production, which also waits for its turn, is assumed to take at least this long.
+_LEAST_SECONDS_IN_PRODUCTION: Final = 0.1
 # What a `TemporaryDirectory` calls as it ends, and all calls of this kind that are due.
 _REMOVE: Final = TemporaryDirectory._cleanup  # type: ignore[attr-defined]
 _FINALIZERS: Final = weakref.finalize._registry  # type: ignore[attr-defined]
@@ -86,6 +91,7 @@ class InnocentGrowth:
         """Record how full bounded owners are, and which threads and handles exist, when the series begins."""
         self._identities = identities
         self._threads = thread_ids()
+        self._began = clock.monotonic()
         self.owners.restart()
 
     @contextmanager
@@ -100,6 +106,7 @@ class InnocentGrowth:
         # Caches come before anything is frozen again, because frozen objects are not listed.
         yield self._look_at_caches
         yield self._look_at_emptied_caches
+        yield self._look_at_timers
         yield self._look_at_tracers
         yield self._look_at_thread_caches
         yield self._look_at_temporary_directories
@@ -138,6 +145,34 @@ class InnocentGrowth:
         if not self._emptied.explain(sampler, suspicion.resource):
             return None
         return Hint("bounded cache still filling: one of the standard library that empties on request (re, linecache)")
+
+    def _look_at_timers(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+        """Timers that are due hold it, and none can have ended yet."""
+        name = suspicion.resource
+        timers = find_timers(self._identities.threads)
+        seconds = max((one.seconds for one in timers), default=0.0)
+        if seconds <= clock.monotonic() - self._began:
+            return None
+        new = self._new_handles(sampler, name)
+        if name == THREADS:
+            held: float = sum(one.thread in new for one in timers)
+        elif suspicion.traits.made_of in ("memory", "blocks") and any(one.thread for one in timers):
+            # A thread may hold any amount.
+            held = inf
+        else:
+            held = retained(name, [part for one in timers for part in one.held], new)
+        rate = _compute_explained_rate(CacheFill("", held, len(timers), full=False), sampler, name)
+        if not rate:
+            return None
+        each = sampler.settling.seconds_per_iteration()
+        shown = f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
+        longer = f"--leakcheck-iterations={ceil(4 * seconds / each)} --leakcheck-max-time={ceil(8 * seconds)}"
+        return Hint(
+            f"held by timers that end after {shown} s",
+            rate,
+            advice=f"cancel them in the test; or see whether the growth ends: {longer}",
+            within=seconds / max(each, _LEAST_SECONDS_IN_PRODUCTION),
+        )
 
     def _look_at_tracers(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """coverage.py keeps a tracer for each thread."""

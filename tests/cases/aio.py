@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
+from weakref import WeakSet
 
-from cases.case import leak
+from cases.case import Case, leak
 
 TASKS: set[asyncio.Task[Any]] = set()
 STREAMS: list[AsyncIterator[int]] = []
+BEATS: WeakSet[Beat] = WeakSet()
 
 
 class Loop:
@@ -85,6 +88,56 @@ def call_made() -> None:
     Loop.turn()
 
 
+class Beat:
+    """A connection with a heartbeat, which is never stopped."""
+
+    def __init__(self, seconds: float) -> None:
+        self.ends, self.seconds = socket.socketpair(), seconds
+        BEATS.add(self)
+
+    def close(self) -> None:
+        for end in self.ends:
+            end.close()
+
+    def arm(self) -> None:
+        Loop.loop.call_later(self.seconds, self.beat)
+
+    def beat(self) -> None:
+        self.arm()
+
+    def beat_here(self) -> None:
+        Loop.loop.call_later(self.seconds, self.beat_here)
+
+
+def sockets_until_call() -> None:
+    beat = Beat(0)
+    Loop.loop.call_later(32, beat.close)
+    Loop.turn()
+
+
+def beating() -> None:
+    Beat(0.03).arm()
+    Loop.turn()
+
+
+def beating_slowly() -> None:
+    Beat(32).beat_here()
+    Loop.turn()
+
+
+def beating_once() -> None:
+    beat = Beat(0)
+    Loop.loop.call_later(0, beat.close)
+    Loop.turn()
+    Loop.turn()
+
+
+def stop_beating() -> None:
+    for beat in list(BEATS):
+        beat.close()
+    Loop.stop()
+
+
 def queue_never_drained() -> None:
     Loop.queue.put_nowait([1, 2, 3])
 
@@ -128,6 +181,11 @@ CASES = (
          setup=Loop.start, line="create_task(Loop.stopped.wait())", owner="Loop.stopped._waiters"),
     leak("call_scheduled", "object", call_scheduled, call_made, Loop.stop,
          setup=Loop.start, line="call_later(3600", owner="Loop.loop._scheduled"),
+    Case("sockets_until_call", clean=sockets_until_call, setup=Loop.start, teardown=stop_beating,
+         doubt="the loop closes each pair after 32 s"),
+    leak("beating", "fd object", beating, beating_once, stop_beating, setup=Loop.start, line="socket.socketpair()"),
+    leak("beating_slowly", "fd object", beating_slowly, beating_once, stop_beating,
+         setup=Loop.start, line="socket.socketpair()"),
     leak("queue_never_drained", "object", queue_never_drained, queue_drained, Loop.stop,
          setup=Loop.start, line="put_nowait([1, 2, 3])", owner="Loop.queue._queue"),
     leak("stream_suspended", "object",

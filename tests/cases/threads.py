@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import queue
+import socket
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from logging.handlers import QueueHandler, QueueListener
 from multiprocessing.pool import ThreadPool
 
 from cases import clib
-from cases.case import drain, kept, leak
+from cases.case import Case, drain, kept, leak
 
 STOP = threading.Event()
 THREADS: list[threading.Thread] = []
@@ -71,6 +75,50 @@ def timer_armed() -> None:
     timer.daemon = True
     timer.start()
     TIMERS.append(timer)
+
+
+def close_pipe(*ends: int) -> None:
+    for end in ends:
+        os.close(end)
+
+
+def pipe_until(seconds: float) -> None:
+    threading.Timer(seconds, close_pipe, os.pipe()).start()
+
+
+def pipe_until_cancelled() -> None:
+    ends = os.pipe()
+    timer = threading.Timer(3600, close_pipe, ends)
+    timer.start()
+    end_timer(timer)
+    close_pipe(*ends)
+
+
+def end_timers_of_pipes() -> None:
+    for timer in threading.enumerate():
+        if isinstance(timer, threading.Timer) and timer.function is close_pipe:
+            end_timer(timer)
+            close_pipe(*timer.args)
+
+
+def cancelled_timer_kept() -> None:
+    timer = threading.Timer(32, print, socket.socketpair())
+    timer.start()
+    end_timer(timer)
+    TIMERS.append(timer)
+
+
+def cancelled_timer_closes() -> None:
+    pair = socket.socketpair()
+    timer = threading.Timer(32, print, pair)
+    timer.start()
+    end_timer(timer)
+    close_pair(pair)
+
+
+def close_pair(pair: Iterable[socket.socket]) -> None:
+    for end in pair:
+        end.close()
 
 
 def executor_not_shut() -> None:
@@ -149,6 +197,12 @@ CASES = (
     leak("thread_forgotten", "thread", thread_forgotten, joined, end_forgotten, line=".start()"),
     kept("timer_armed", "thread", timer_armed, drain(TIMERS, end_timer),
          line="timer.start()", owner=".TIMERS"),
+    leak("pipe_until_late_timer", "fd thread", partial(pipe_until, 3600), pipe_until_cancelled, end_timers_of_pipes,
+         line=("os.pipe()", ".start()")),
+    Case("pipe_until_timer", clean=partial(pipe_until, 32), teardown=end_timers_of_pipes,
+         doubt="a timer closes each pipe after 32 s"),
+    leak("cancelled_timer_kept", "fd object", cancelled_timer_kept, cancelled_timer_closes,
+         drain(TIMERS, lambda timer: close_pair(timer.args)), line="socket.socketpair()", owner=".TIMERS"),
     kept("executor_not_shut", "thread", executor_not_shut, drain(POOLS, ThreadPoolExecutor.shutdown),
          line="pool.submit(abs", owner=".POOLS"),
     kept("thread_pool_not_closed", "fd thread", thread_pool_not_closed, drain(OLD_POOLS, end_pool),

@@ -23,7 +23,7 @@ MAY_IMPORT_PYTEST = {"plugin"}
 # a figure when code goes.
 MOST_TOKENS = {
     "": 1_510,
-    "attribution": 47_600,
+    "attribution": 48_100,
     "baseline": 5_150,
     "config": 8_650,
     "judge": 13_120,
@@ -31,7 +31,7 @@ MOST_TOKENS = {
     "plugin": 38_890,
     "probes": 20_070,
     "report": 13_870,
-    "runner": 40_500,
+    "runner": 40_650,
     "watch": 9_150,
 }
 # A room that must not import another one, although that one is below it.

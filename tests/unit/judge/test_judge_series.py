@@ -218,6 +218,22 @@ def test_growth_that_goes_on_without_the_test_is_in_doubt_at_once() -> None:
     assert judged(range(20), budget("fd")).outcome == "leak"
 
 
+def test_growth_that_ends_too_late_is_a_leak() -> None:
+    hint = Hint("held by timers that end after 32 s", advice="cancel them", within=320)
+    verdict = judged(range(20), budget("fd"), hint, headroom=1000)
+    assert (verdict.outcome, verdict.reason, verdict.advice) == ("inconclusive", hint.text, "cancel them")
+    # More than the process may have; and the run is over by then.
+    dies = judged(range(20), budget("fd"), hint, headroom=200)
+    assert (dies.outcome, dies.reason) == (
+        "leak",
+        "+1.0/iter sustained over 19 iterations; held by timers that end after 32 s, which is too late: "
+        "+320 in 320 iterations, 200 left",
+    )
+    late = judged(range(20), budget("fd"), replace(hint, within=36_000))
+    assert late.reason.endswith("too late: +36000 in 36,000 iterations")
+    assert late.outcome == "leak"
+
+
 def test_growth_that_would_kill_the_process_within_a_run_needs_no_horizon() -> None:
     def fifty_mib(i: int) -> int:
         return 50 * MIB * i
