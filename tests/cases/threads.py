@@ -83,7 +83,9 @@ def close_pipe(*ends: int) -> None:
 
 
 def pipe_until(seconds: float) -> None:
-    threading.Timer(seconds, close_pipe, os.pipe()).start()
+    timer = threading.Timer(seconds, close_pipe, os.pipe())
+    timer.name = "pipe"
+    timer.start()
 
 
 def pipe_until_cancelled() -> None:
