@@ -202,7 +202,7 @@ def fold(line: str) -> list[str]:
 
 
 def _wrap_dim(text: str) -> Iterator[tuple[str, str]]:
-    for line in textwrap.wrap(text, WIDTH - 2):
+    for line in textwrap.wrap(text, WIDTH - 2, break_long_words=False, break_on_hyphens=False):
         yield "dim", f"  {line}"
 
 
