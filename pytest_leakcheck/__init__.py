@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from pytest_leakcheck.plugin.inert import Leakcheck, LeakError
     from pytest_leakcheck.probes.catalog import Probe
     from pytest_leakcheck.probes.device import Device
+    from pytest_leakcheck.runner.fault_injection import InjectedError
 
 __all__ = [
     "Budget",
     "Device",
     "Finding",
+    "InjectedError",
     "LeakError",
     "Leakcheck",
     "LeakcheckError",
@@ -39,6 +41,7 @@ _DEFINING_MODULES = {
     "Budget": "config.budget",
     "Device": "probes.device",
     "Finding": "model.finding",
+    "InjectedError": "runner.fault_injection",
     "LeakError": "plugin.inert",
     "Leakcheck": "plugin.inert",
     "LeakcheckError": "model",

@@ -69,6 +69,7 @@ class KnownLeak:
         expires: The date from which the entry counts no more. Empty: never.
         package: The installed package that creates the resource; empty if it is the project.
         only: Where the entry counts: ``python`` (a version specifier) and ``platform`` (as in ``sys.platform``).
+        fault: The function that raises on the failing path that leaks, and where; empty if the test leaks as it is.
         rest: What else people or other versions have written, by key.
     """
 
@@ -88,6 +89,7 @@ class KnownLeak:
     expires: str = ""
     package: str = ""
     only: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
     rest: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
@@ -234,7 +236,9 @@ class KnownLeaks:
         listing = [one for name in _names_of(finding.test) for one in self._named.get(name, ())]
         listed = [one for one in listing if is_uncertain or one.is_uncertain or is_outdated(one, finding)]
         for entries in (named, listed):
-            if covering := [one for one in entries if one.covers(finding.verdict.resource)]:
+            if covering := [
+                one for one in entries if one.covers(finding.verdict.resource) and one.fault == _fault_of(finding)
+            ]:
                 # Of several, the one of the resource itself, and the fastest.
                 return max(covering, key=lambda one: (one.resource == finding.verdict.resource, one.rate, one.finding))
         return None
@@ -249,12 +253,12 @@ class KnownLeaks:
 def is_outdated(leak: KnownLeak, finding: Finding) -> bool:
     """Return whether the id of an entry is of an earlier version, which told causes apart by the owner's name alone."""
     former = fingerprint_of_owner(leak.resource, finding.culprit)
-    return leak.finding == former != fingerprint(finding.test, leak.resource, finding.culprit)
+    return leak.finding == former != fingerprint(finding.test, leak.resource, finding.culprit, finding.fault)
 
 
 def _is_of_namesake(leak: KnownLeak, finding: Finding) -> bool:
     """Return whether an entry is of an owner with the same name in another module, by its id."""
-    ours = fingerprint(finding.test, leak.resource, finding.culprit)
+    ours = fingerprint(finding.test, leak.resource, finding.culprit, finding.fault)
     return leak.finding != ours and leak.finding[len(short_id(ours)) :] == ours[len(short_id(ours)) :]
 
 
@@ -292,6 +296,10 @@ def _owner_of(finding: Finding) -> str:
     return owner.name if owner is not None else ""
 
 
+def _fault_of(finding: Finding) -> str:
+    return finding.fault.place if finding.fault is not None else ""
+
+
 def site_of(finding: Finding) -> str:
     """Return the line that creates the resource, as file and function; empty if it is unknown, or a line of any test."""
     line = creating_line(finding.culprit)
@@ -302,21 +310,28 @@ def site_of(finding: Finding) -> str:
 class Observed:
     """What a session has found: `leaks` that the file may list, new and known, in the order in which they came.
 
-    For each test that has run and that an entry lists, `floors` has the floor of each resource with the verdict ``ok``.
+    For each test that has run and that an entry lists, `floors` has the floor of each resource with the verdict ``ok``;
+    `of_faults` has the same for its failing paths, by the place of the fault.
     `whole`: all tests of the suite were selected and have run.
     """
 
     leaks: list[Finding] = field(default_factory=list)
     floors: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
     whole: bool = False
+    of_faults: dict[str, dict[str, Mapping[str, float | None]]] = field(default_factory=dict)
+
+    def floors_of(self, fault: str) -> dict[str, Mapping[str, float | None]]:
+        """Return the floors of the failing paths of one fault, by test; of the tests as they are, if it is empty."""
+        return self.of_faults.setdefault(fault, {}) if fault else self.floors
 
     def add_floors(self, finding: Finding, known: KnownLeaks) -> None:
         """Take the floors of a test, if an entry lists it. A test that judges several loops is ok if all of them are."""
         if not known.lists(finding.test):
             return
         floors = {one.resource: one.floor for one in finding.verdicts if one.outcome == "ok"}
-        earlier = self.floors.get(finding.test, floors)
-        self.floors[finding.test] = {name: floors[name] for name in earlier if name in floors}
+        of_tests = self.floors_of(_fault_of(finding))
+        earlier = of_tests.get(finding.test, floors)
+        of_tests[finding.test] = {name: floors[name] for name in earlier if name in floors}
 
 
 class Update(NamedTuple):
@@ -438,8 +453,10 @@ def _sorted(leaks: Iterable[KnownLeak]) -> tuple[KnownLeak, ...]:
 
 
 def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
+    floors = observed.floors_of(leak.fault)
+
     def shows_no_leak(test: str) -> bool:
-        floor = observed.floors.get(test, {}).get(leak.resource)
+        floor = floors.get(test, {}).get(leak.resource)
         return floor is not None and floor <= leak.rate
 
     tests = {test for test in leak.tests if not test.endswith("::*")}
@@ -447,7 +464,7 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
         # Whether all tests of a file have run is known only if all of the suite have.
         if not observed.whole:
             return False
-        tests |= {test for test in observed.floors if leak.lists(test)}
+        tests |= {test for test in floors if leak.lists(test)}
     return bool(tests) and all(map(shows_no_leak, tests))
 
 
@@ -468,6 +485,7 @@ def _entry_for(finding: Finding, today: str, former: KnownLeak | None) -> KnownL
         site=site_of(finding),
         tests=(finding.test,),
         package=package,
+        fault=_fault_of(finding),
     )
 
 

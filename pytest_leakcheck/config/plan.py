@@ -39,9 +39,11 @@ from pytest_leakcheck.config.settings import (
     Settings,
     check_number,
     check_value,
+    parse_failures,
     split_words,
 )
 from pytest_leakcheck.model import InputError, invalid_at
+from pytest_leakcheck.model.culprit import Fault
 from pytest_leakcheck.model.resource_table import marker_form
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
@@ -64,7 +66,7 @@ _SCREEN_WARMUP: Final = 1
 # The mark of a test that runs under resource limits.
 _CEILING: Final = "leakcheck_ceiling"
 _BUDGET_SUFFIX: Final = "_budget"
-_LEAKCHECK_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time", "isolate", "resources")
+_LEAKCHECK_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time", "isolate", "resources", "failures")
 # A mark that is less similar than this to one of the plugin is taken for the project's own.
 _MIN_SIMILARITY: Final = 0.75
 # The options that may differ between the tests of a session.
@@ -148,7 +150,8 @@ class Plan:
     """The plan of one test, with the budgets in the order of judgement.
 
     `process` describes the separate process that runs the test, for the report. `screen`: a few iterations suffice for
-    an ``ok`` if no counter rises in them (`judge.screening`).
+    an ``ok`` if no counter rises in them (`judge.screening`). `failures` are the names of functions and modules whose
+    calls raise in turn; `fault` is the call that does in this repetition.
     """
 
     test: str
@@ -157,6 +160,14 @@ class Plan:
     process: Mapping[str, str] = field(default_factory=dict)
     ceiling: Ceiling = NO_LIMITS
     screen: bool = False
+    failures: tuple[str, ...] = ()
+    fault: Fault | None = None
+
+    def failing_at(self, fault: Fault, seconds: float) -> Plan:
+        """Return the plan of the test with a call that raises, for so many seconds: a few iterations decide."""
+        budgets = tuple(replace(budget, peak=None) for budget in self.budgets)
+        effort = replace(self.effort, iterations=0, warmup=_SCREEN_WARMUP, max_time=seconds, longest=0.0)
+        return replace(self, budgets=budgets, effort=effort, screen=True, failures=(), fault=fault)
 
 
 def plan_test(
@@ -237,12 +248,12 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
     ceiling = ceiling_of(marks, settings)
     if leakcheck is None and not budgets and (loops or _CEILING not in closest):
         return None
-    effort = effort_of(settings)
+    effort, failures = effort_of(settings), settings.failures
     growth: tuple[Budget, ...] = ()
     if leakcheck is not None:
-        effort, named = _parse_leakcheck_mark(leakcheck, settings)
+        effort, named, failures = _parse_leakcheck_mark(leakcheck, settings)
         growth = tuple(map(Budget, named)) or growth_budgets(settings.resources, settings.unclosed)
-    return plan_test(test, budgets, effort, growth, ceiling)
+    return replace(plan_test(test, budgets, effort, growth, ceiling), failures=failures)
 
 
 def plan_unmarked(test: str, settings: Settings) -> Plan:
@@ -251,6 +262,7 @@ def plan_unmarked(test: str, settings: Settings) -> Plan:
     # number of iterations, a warm-up or a ceiling.
     growth = growth_budgets(settings.resources, settings.unclosed)
     plan = plan_test(test, (), effort_of(settings), growth, parse_ceiling(settings.ceiling))
+    plan = replace(plan, failures=settings.failures)
     if settings.iterations or settings.warmup != WARMUP or plan.ceiling.sizes:
         return plan
     return replace(plan, effort=replace(plan.effort, warmup=_SCREEN_WARMUP), screen=True)
@@ -280,7 +292,8 @@ def effort_of(settings: Settings) -> Effort:
     )
 
 
-def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...]]:
+def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...], tuple[str, ...]]:
+    """Return the effort, the resources and the functions that fail in turn."""
     form = f"leakcheck({', '.join(f'{name}=' for name in _LEAKCHECK_KEYWORDS)})"
     with invalid_mark(mark, form, _LEAKCHECK_KEYWORDS):
         if mark.args:
@@ -288,6 +301,7 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
         given = dict(mark.kwargs)
         if unknown := [name for name in given if name not in _LEAKCHECK_KEYWORDS]:
             raise InputError(f"has no keyword {unknown[0]!r}")
+        failures = parse_failures(given.pop("failures", settings.failures))
         resources = given.pop("resources", ())
         if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
             raise InputError(f"resources={resources!r} is not a list of resources: {', '.join(RESOURCES)}")
@@ -298,7 +312,8 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
         effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
         if "max_time" in given:
             effort["longest"] = 0.0
-        return replace(effort_of(settings), **effort), tuple(resources)
+        chosen = settings.failures if settings.from_command_line("failures") else failures
+        return replace(effort_of(settings), **effort), tuple(resources), chosen
 
 
 @contextmanager

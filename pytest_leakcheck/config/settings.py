@@ -61,6 +61,8 @@ WARMUP: Final = 3
 MAX_TIME: Final = 30.0
 MIN_TIME: Final = 3.0
 RUN: Final = 10_000
+# The word of ``--leakcheck-failures`` that stands for the default list of functions.
+ALL_FAILURES: Final = "all"
 _COMMAND_LINE: Final = "command line"
 # The maximum number of iterations that a user can set. The readings of each resource are stored in a column, which is
 # allocated in advance. Each column takes 8 bytes per iteration; at this maximum, all columns take about 10 MB together.
@@ -119,6 +121,22 @@ def _check_packages(value: Any) -> None:
     for word in split_words(value):
         if not word.isidentifier():
             raise InputError(f"{word!r} is not the name of a package or module: give top-level names, as imported")
+
+
+def parse_failures(value: object) -> tuple[str, ...]:
+    """Return the names of functions and modules whose calls are to raise, or raise `InputError`."""
+    words = (ALL_FAILURES,) if value is True else () if value is False else value
+    valid = "write True for the default list, or names such as os.open or shop.client"
+    if not isinstance(words, (list, tuple)):
+        raise InputError(f"failures={value!r} is not a list of names: {valid}")
+    for word in words:
+        if not isinstance(word, str) or not all(part.isidentifier() for part in word.split(".")):
+            raise InputError(f"{word!r} is not the name of a function or module: {valid}")
+    return tuple(words)
+
+
+def _check_failures(value: Any) -> None:
+    parse_failures(split_words(value))
 
 
 def _parsed_by(module: str, parser: str) -> Callable[[Any], None]:
@@ -207,6 +225,14 @@ class Settings:
         "Run each measured test in a separate process under these limits, so that a leak fails in seconds, not "
         "hours. Example: --leakcheck-ceiling=fd=256,rss=1GiB",
         check=_parsed_by("budget", "parse_ceiling"),
+    )
+    failures: tuple[str, ...] = _option(
+        "failures LIST",
+        "",
+        "Functions, or modules for all of theirs, whose calls raise in turn: each such failing path of a checked test is "
+        "judged too. 'all' stands for a list of those that open, write, connect, start or parse. Example: "
+        "--leakcheck-failures=os.open,shop.client",
+        check=_check_failures,
     )
     run: int = _option(
         "run N",
@@ -362,6 +388,7 @@ def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], o
     values["resources"] = split_words(values["resources"])
     values["active"] |= values["scope"] == "all" and sources["scope"] == _COMMAND_LINE
     values["blame"] = split_words(values["blame"])
+    values["failures"] = split_words(values["failures"])
     values["rules"], values["library"] = tuple(values["rules"]), tuple(values["library"])
     return Settings(values, sources)
 

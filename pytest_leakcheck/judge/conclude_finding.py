@@ -13,7 +13,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.growth import growth
-from pytest_leakcheck.model.culprit import Culprit, Remainder, touches
+from pytest_leakcheck.model.culprit import Culprit, Fault, Remainder, short_file, touches
 from pytest_leakcheck.model.finding import RED, WORST_FIRST, Colour, Finding, UnjudgedGrowth, Verdict
 from pytest_leakcheck.model.recording import Recording, Scaled
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
@@ -124,6 +124,23 @@ def blocked(plan: Plan, iteration: int, where: str) -> Verdict:
     return _undecided(plan.budgets[0], reason, advice, iterations=iteration - 1)
 
 
+def ends_differently(plan: Plan, iteration: int, how: str) -> Verdict:
+    """Return an ``inconclusive`` verdict on a failing path; `how` this iteration differs from the first one."""
+    reason = f"not judged: iteration {iteration} {how}"
+    return replace(_undecided(plan.budgets[0], reason, iterations=iteration - 1), explicit=False)
+
+
+def _left_to_test(verdict: Verdict, fault: Fault, culprit: Culprit | None) -> Verdict:
+    """Make ``inconclusive`` a leak of what an earlier line of the test was given, which has not released it as it failed."""
+    earlier = fault.find_earlier(culprit) if verdict.outcome in RED else None
+    if earlier is None or fault.entry is None:
+        return verdict
+    file = short_file(earlier.file)
+    reason = f"created at {file}:{earlier.line}, and {earlier.function}() fails at line {fault.entry.line} without releasing it"
+    advice = "release it there in a with statement or in a fixture, so that only what the program leaves is judged"
+    return replace(verdict, outcome="inconclusive", explicit=False, reason=reason, advice=advice)
+
+
 def fails_alone(plan: Plan, ended_with: str) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that passed in the session, but not alone in a separate process."""
     reason = f"not repeatable: alone in a separate process, it ended with {ended_with}"
@@ -232,6 +249,8 @@ def conclude(result: Result, policy: Policy) -> Finding:
     verdicts = result.verdicts or (stopped_early(result.plan, result.recording),)
     out_of_time = _find_out_of_time(result, verdicts)
     verdicts = tuple(one for one in verdicts if one.resource not in out_of_time)
+    if (fault := result.plan.fault) is not None:
+        verdicts = tuple(_left_to_test(one, fault, result.culprit) for one in verdicts)
     culprit, third_party = result.culprit, ""
     if policy.blame and not touches(culprit.frames if culprit else (), policy.blame):
         third_party = f"no suspect frame belongs to {', '.join(policy.blame)}"
@@ -248,6 +267,7 @@ def conclude(result: Result, policy: Policy) -> Finding:
         culprit=culprit if culprit is not None and culprit.resource == worst.resource else None,
         third_party=third_party if worst.outcome in RED else "",
         out_of_time=out_of_time,
+        fault=fault,
     )
     return _account_for_known(finding, policy)
 

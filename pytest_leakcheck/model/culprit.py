@@ -113,14 +113,17 @@ def digest_of(lines: Sequence[str]) -> str:
     return hashlib.sha256(text).hexdigest()[:_DIGEST_DIGITS] if lines else ""
 
 
-def fingerprint(test: str, resource: str, culprit: Culprit | None) -> str:
+def fingerprint(test: str, resource: str, culprit: Culprit | None, fault: Fault | None = None) -> str:
     """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it by.
 
     The digits are a hash of the resource and of the first known of these: the owner, unless it is everybody's
     (`own_owner`); the project's line that creates the resource (`own_line`); the innermost function of an installed
     package; the test. Not part of it are the number of the line, its folder, the outcome, and what depends on the load of
-    the machine: which constructor below a line came first.
+    the machine: which constructor below a line came first. With a `fault`, its place is a part.
     """
+    if fault is not None:
+        within = fingerprint(test, resource, culprit)
+        return _identify(resource, (within, fault.place), fault.site.function, fault.function)
     if (owner := own_owner(culprit)) is not None:
         # The name of a class or of a cached function is without its module.
         is_short = owner.root_kind == "class" or owner.name.startswith(CACHE_OF)
@@ -267,6 +270,36 @@ def is_of_tests(file: str) -> bool:
     """Return whether a file belongs to a test suite, by its name."""
     stem = PurePath(file).stem
     return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A call that raises an exception in each iteration, instead of being made.
+
+    Attributes:
+        function: The function that is called, such as ``os.open``.
+        site: The line of the program from which it is called, also through the standard library.
+        number: Which of the calls from this line it is in an iteration, from 1.
+        entry: The line of the test or of a fixture that leads to it; None if no such line does, as in a task.
+    """
+
+    function: str
+    site: Site
+    number: int
+    entry: Site | None = None
+
+    @property
+    def place(self) -> str:
+        """The function and the line without its number, which identify the fault in any version of the program."""
+        return f"{self.function} in {short_file(self.site.file)}:{self.site.function}"
+
+    def find_earlier(self, culprit: Culprit | None) -> Site | None:
+        """Return the other line of the same test or fixture in which what remains was created; None if there is none."""
+        entry, where = self.entry, culprit.where if culprit is not None else None
+        if entry is None or where is None:
+            return None
+        lines = [one for one in where.path if (one.file, one.function) == (entry.file, entry.function)]
+        return lines[-1] if lines and lines[-1].line != entry.line else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.culprit import Culprit, Owner, Remainder, Site, fingerprint
+from pytest_leakcheck.model.culprit import Culprit, Fault, Owner, Remainder, Site, fingerprint
 from pytest_leakcheck.model.recording import Law, Recording, Scaled
 from pytest_leakcheck.model.resources import Kind, OfResource
 from pytest_leakcheck.model.units import format_rates
@@ -83,6 +83,19 @@ class UnjudgedGrowth(OfResource):
 
 
 @dataclass(frozen=True, slots=True)
+class FailingPaths:
+    """The calls of the chosen functions that a test makes.
+
+    Attributes:
+        found: How many there are.
+        judged: How many of them were made to raise, each with a finding of its own.
+    """
+
+    found: int
+    judged: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """What was found in one test.
 
@@ -103,6 +116,8 @@ class Finding:
         scaled: The peaks at each size, if the test was run over an axis.
         snapshot: The file with torch's memory snapshot, of a leak on a CUDA device; empty if there is none.
         snapshot_error: Why it could not be written, or why it lacks the history of allocations; else empty.
+        fault: The call that raises in each iteration, if the finding is on that failing path; None of the test as it is.
+        failing: The calls that can raise; None of a failing path, and if no call was to.
     """
 
     SPARSE: ClassVar = True
@@ -122,6 +137,8 @@ class Finding:
     scaled: Scaled | None = None
     snapshot: str = ""
     snapshot_error: str = ""
+    fault: Fault | None = None
+    failing: FailingPaths | None = None
 
     def check(self) -> None:
         """Raise `InputError` for a value from a file if it has no verdict."""
@@ -150,7 +167,7 @@ class Finding:
     @property
     def fingerprint(self) -> str:
         """An identifier of the cause; the same cause has the same one on all machines (`culprit.fingerprint`)."""
-        return fingerprint(self.test, self.verdict.resource, self.culprit)
+        return fingerprint(self.test, self.verdict.resource, self.culprit, self.fault)
 
     @property
     def missing(self) -> str:

@@ -37,8 +37,8 @@ MARKERS: Final = (
     "leakcheck_ceiling(fd=256, rss='1 GiB', vram='2 GiB'): pytest-leakcheck: run this test under limits, in a separate "
     "process, so that a leak fails in seconds.",
     f"leakcheck(iterations=0, warmup={WARMUP}, max_time={MAX_TIME:g}, min_time={MIN_TIME:g}, isolate=False, "
-    "resources=()): pytest-leakcheck: repeat this test and judge all resources, or those named. For example "
-    "leakcheck(iterations=50); the command line overrides it. leakcheck(False, reason='...') leaves the test out of "
+    "resources=(), failures=False): pytest-leakcheck: repeat this test and judge all resources, or those named. For "
+    "example leakcheck(iterations=50); the command line overrides it. leakcheck(False, reason='...') leaves the test out of "
     "--leakcheck-scope=all.",
 )
 

@@ -105,6 +105,7 @@ class BaselineSession:
         if not ended:
             # Tests that did not run cannot show that a leak is gone.
             self._observed.floors.clear()
+            self._observed.of_faults.clear()
         if self._writes:
             with locked(self._path) as file:
                 # Again: another session, or a person, may have changed it meanwhile.

@@ -38,6 +38,8 @@ class Plans:
         """Take the settings, and what chooses among the planned items; None if all are judged."""
         self._settings, self._sampling = settings, sampling
         self.collected: set[str] = set()
+        # Where names of functions that do not exist were given.
+        self._refused: set[str] = set()
         # The node ids of the items that are judged without a mark.
         self._unmarked: set[str] = set()
 
@@ -102,9 +104,28 @@ class Plans:
                     # A conftest has added a mark after collection.
                     del item.stash[keys.FIRST_RUN]
                 if plan is not None:
+                    wrong += self._find_unknown_functions(plan, settings)
                     item.stash[keys.NOT_ASKED] = ""
                     item.stash[keys.PLAN] = within_timeout(item, plan)
         return wrong
+
+    def _find_unknown_functions(self, plan: Plan, settings: Settings) -> list[str]:
+        """Return what is wrong with the names of functions whose calls are to raise, once."""
+        if not plan.failures:
+            return []
+        # Imported only here: most sessions have no failing paths.
+        from pytest_leakcheck.runner.fault_injection import targets_of
+
+        where = f"leakcheck_failures={','.join(plan.failures)} ({settings.sources.get('failures')})"
+        if plan.failures != settings.failures:
+            where = f"{plan.test}: leakcheck(failures={list(plan.failures)!r})"
+        try:
+            targets_of(plan.failures)
+        except InputError as error:
+            if where not in self._refused:
+                self._refused.add(where)
+                return [f"{where}: {error}"]
+        return []
 
     def _plan_unmarked(self, item: pytest.Item, settings: Settings) -> Plan | None:
         """Return the plan of an item without a mark, which waits for the second pass; None if it is not to be judged."""

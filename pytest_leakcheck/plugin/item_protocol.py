@@ -120,7 +120,8 @@ class ItemProtocol:
         if plan.effort.isolate:
             from pytest_leakcheck.plugin.isolation.item_elsewhere import IsolatedItem
 
-            self._repeater.log_if_red(item, IsolatedItem(item, self._settings, plan).judge())
+            for finding in IsolatedItem(item, self._settings, plan).judge():
+                self._repeater.log_if_red(item, finding)
         else:
             self._repeater.judge_item(item, nextitem, plan)
 

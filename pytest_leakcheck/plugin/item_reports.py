@@ -33,7 +33,7 @@ from pytest_leakcheck.plugin.pytest_versions import is_of_subtest
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions
 from pytest_leakcheck.probes.foreign_files import Unreadable, parse
 from pytest_leakcheck.probes.runtime_counters import with_subclasses
-from pytest_leakcheck.report.finding_text import WIDTH, junit_properties, plain, styled_lines
+from pytest_leakcheck.report.finding_text import WIDTH, Line, junit_properties, plain, styled_lines
 from pytest_leakcheck.report.glyphs import in_quotes, printable
 from pytest_leakcheck.report.json_file import to_line
 
@@ -172,6 +172,18 @@ def apply(finding: Finding, item: pytest.Item, settings: Settings | None = None)
     # Under --leakcheck-fail-on=none, each test has the outcome that it has without the plugin.
     if finding.missing and (settings is None or settings.fail_on):
         pytest.skip(printable(finding.missing))
+
+
+def _apply_all(findings: Sequence[Finding], item: pytest.Item, settings: Settings) -> None:
+    """Apply the worst finding; if several are red, raise one error with a report of each cause."""
+    causes = {one.fingerprint: one for one in reversed(findings) if one.colour == "red"}
+    if len(causes) < 2:
+        apply(worst_of(findings), item, settings)
+        return
+    lines: list[Line] = []
+    for finding in reversed(causes.values()):
+        lines += [*([()] if lines else []), *leak_error(finding, item).lines]
+    raise LeakError(plain(lines), tuple(lines))
 
 
 def leak_error(finding: Finding, item: pytest.Item) -> LeakError:
@@ -350,15 +362,20 @@ def log_leak(item: pytest.Item, finding: Finding) -> None:
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def with_finding(
-    item: pytest.Item, reports: Sequence[pytest.TestReport], finding: Finding, settings: Settings
+def worst_of(findings: Sequence[Finding]) -> Finding:
+    """Return the first of the findings that is red, or else the first one."""
+    return next((one for one in findings if one.colour == "red"), findings[0])
+
+
+def with_findings(
+    item: pytest.Item, reports: Sequence[pytest.TestReport], findings: Sequence[Finding], settings: Settings
 ) -> list[pytest.TestReport]:
-    """Add a finding to the reports of a run that passed."""
+    """Add findings, at least one, to the reports of a run that passed."""
     changed = []
     for report in reports:
         if not is_of_subtest(report):
             if report.when == "call":
-                report = _apply_finding(item, report, finding, settings)  # noqa: PLW2901 - only the call report is replaced
+                report = _apply_findings(item, report, findings, settings)  # noqa: PLW2901 - only the call report is replaced
             known = {name for name, _value in report.user_properties}
             report.user_properties += [(name, value) for name, value in item.user_properties if name not in known]
         changed.append(report)
@@ -367,13 +384,13 @@ def with_finding(
     return changed
 
 
-def _apply_finding(
-    item: pytest.Item, report: pytest.TestReport, finding: Finding, settings: Settings
+def _apply_findings(
+    item: pytest.Item, report: pytest.TestReport, findings: Sequence[Finding], settings: Settings
 ) -> pytest.TestReport:
-    """Attach a finding to a call report; replace the report if the finding is red, or a resource could not be read."""
-    call = pytest.CallInfo.from_call(lambda: apply(finding, item, settings), when="call")
+    """Attach findings to a call report; replace the report if one is red, or a resource could not be read."""
+    call = pytest.CallInfo.from_call(lambda: _apply_all(findings, item, settings), when="call")
     if call.excinfo is None:
-        attach(report, item, [finding])
+        attach(report, item, [*findings])
         # ``--durations`` and JUnit show where the time of a session goes.
         report.duration = item.stash[keys.REPEATED]
         return report

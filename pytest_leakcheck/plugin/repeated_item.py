@@ -13,17 +13,17 @@ import os
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import Policy, Result, blocked, conclude, does_not_repeat
+from pytest_leakcheck.judge.conclude_finding import Policy, Result, blocked, conclude, does_not_repeat, ends_differently
 from pytest_leakcheck.judge.exhaustion import exhausted_by
 from pytest_leakcheck.model import describe_error
-from pytest_leakcheck.model.finding import RED, Finding
+from pytest_leakcheck.model.finding import RED, FailingPaths, Finding
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.item_reports import (
     apply,
@@ -34,7 +34,8 @@ from pytest_leakcheck.plugin.item_reports import (
     report_findings,
     rerunner_of,
     tear_down_unlogged,
-    with_finding,
+    with_findings,
+    worst_of,
 )
 from pytest_leakcheck.plugin.other_plugins import AllureResults, Examples, Timer
 from pytest_leakcheck.plugin.pending_errors import PendingErrors
@@ -54,6 +55,9 @@ from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import leave_out_threads
 from pytest_leakcheck.runner.user_gauges import Gauges
+
+if TYPE_CHECKING:
+    from pytest_leakcheck.plugin.failing_paths import FailingPath
 
 # The instructions of the statement ``raise``.
 _RAISES: Final = frozenset({dis.opmap["RAISE_VARARGS"], dis.opmap["RERAISE"]})
@@ -88,18 +92,18 @@ class Repeater:
         if rerunner is None:
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         with self._measuring(item):
-            finding, reports = self._repeat(item, plan, _Runs(item))
+            findings, reports = self._repeat(item, plan, _Runs(item))
         if rerunner is not None:
             # That plugin logs the start of each attempt.
-            failed = finding is None and any(report.failed for report in reports)
+            failed = not findings and any(report.failed for report in reports)
             if failed and hand_to_rerunfailures(rerunner, item, nextitem, reports):
                 return
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         # What is torn down now belongs to the time of the test, as in a plain session.
         Timer(item).start()
         with room_for_descriptors():
-            if finding is not None:
-                reports = with_finding(item, reports, finding, self._settings)
+            if findings:
+                reports = with_findings(item, reports, findings, self._settings)
             end_item(item, nextitem, reports)
 
     def judge_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
@@ -107,11 +111,11 @@ class Repeater:
         first = item.stash[keys.FIRST_RUN]
         with silent_tmpdir(item.config):
             with self._measuring(item):
-                finding, _reports = self._repeat(item, plan, _Runs(item, first.seconds))
+                findings, _reports = self._repeat(item, plan, _Runs(item, first.seconds))
             with room_for_descriptors(), Watchdog(item.config) as watchdog:
                 tear_down_unlogged(item, nextitem, watchdog.limit(first.seconds))
         with room_for_descriptors():
-            if finding is not None:
+            for finding in findings:
                 self.log_if_red(item, finding)
         self.pytest_runtest_logfinish(item.nodeid)
 
@@ -199,31 +203,74 @@ class Repeater:
             report.duration += item.stash.get(keys.REPEATED, 0.0)
         return report
 
-    def _repeat(self, item: pytest.Item, plan: Plan, runs: _Runs) -> tuple[Finding | None, list[pytest.TestReport]]:
-        """Run all iterations; return the finding, and the reports of the run to log, of which the second pass has none.
+    def _repeat(self, item: pytest.Item, plan: Plan, runs: _Runs) -> tuple[list[Finding], list[pytest.TestReport]]:
+        """Run all iterations; return the findings, and the reports of the run to log, of which the second pass has none.
 
-        There is no finding if the test itself failed or skipped in the run to log, or a debugger stopped in it.
+        The first finding is on the test as it is, the others on its failing paths. There is none if the test itself failed
+        or skipped in the run to log, or a debugger stopped in it.
         """
         began = clock.monotonic()
+        failing: list[Result] = []
+        paths: FailingPaths | None = None
         with runs:
             result = self._run_all(item, plan, runs)
+            if plan.failures and result is not None:
+                # What leaks or fails anyway would do so on each failing path too.
+                most = 0 if _is_red(result) or result.recording.stopped == "failed" else None
+                paths, failing = self._repeat_failing(item, plan, runs, most)
         if result is None:
-            return None, runs.logged
-        finding = self._snapshot.take(self._conclude(item, result))
-        item.stash[keys.FINDINGS] = [finding]
+            return [], runs.logged
+        finding = self._snapshot.take(replace(self._conclude(item, result), failing=paths))
+        findings = [finding, *(self._conclude(item, one) for one in failing)]
+        item.stash[keys.FINDINGS] = findings
         item.stash[keys.REPEATED] = clock.monotonic() - began
         with OriginalFunctions():
-            item.user_properties += junit_properties(finding)
-        return finding, runs.logged
+            item.user_properties += junit_properties(worst_of(findings))
+        return findings, runs.logged
 
-    def _run_all(self, item: pytest.Item, plan: Plan, runs: _Runs) -> Result | None:
-        """Run the item until the repetition ends, and release everything; None as `_repeat`."""
+    def _repeat_failing(
+        self, item: pytest.Item, plan: Plan, runs: _Runs, most: int | None
+    ) -> tuple[FailingPaths, list[Result]]:
+        """Repeat an item with one call that raises, for each of the first such calls, until the time is over."""
+        # Imported only here: most sessions have no failing paths.
+        from pytest_leakcheck.plugin.failing_paths import MOST, ObservedCalls
+
+        deadline, results = clock.monotonic() + plan.effort.max_time, list[Result]()
+        with ObservedCalls(item, plan.failures) as calls:
+            found = calls.listed(lambda: self._run_once(item, plan, runs))
+            for fault in found.first(MOST if most is None else most):
+                left = deadline - clock.monotonic()
+                if left <= 0:
+                    break
+                result = self._run_all(item, plan.failing_at(fault, left), runs, calls.raise_at(fault))
+                if result is None:
+                    break
+                results.append(result)
+        return FailingPaths(len(found), len(results)), results
+
+    def _run_once(self, item: pytest.Item, plan: Plan, runs: _Runs) -> None:
+        """Run an item in silence, without reading any counter."""
+        iteration = keys.Iteration(Residue(item), self._repetition(item, plan, runs), Gauges())
+        item.stash[keys.REPEATING] = iteration
+        try:
+            runs.run()
+        finally:
+            del item.stash[keys.REPEATING]
+            iteration.error = None
+            iteration.residue.put_back()
+            iteration.repetition.abandon()
+
+    def _run_all(self, item: pytest.Item, plan: Plan, runs: _Runs, path: FailingPath | None = None) -> Result | None:
+        """Run the item until the repetition ends, and release everything; None as `_repeat`.
+
+        On a failing `path`, each iteration is to end as the first one.
+        """
         timer = Timer(item)
         timer.stop()
         iteration = keys.Iteration(Residue(item), self._repetition(item, plan, runs), Gauges())
         item.stash[keys.REPEATING] = iteration
         try:
-            return self._iterate(item, iteration, runs, timer)
+            return self._iterate(item, iteration, runs, timer, path)
         except pytest.exit.Exception as error:
             return _end_leaving(item, iteration.repetition, runs, error)
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
@@ -244,9 +291,13 @@ class Repeater:
         causes = self._causes or KnownCauses(item.config.stash[keys.KNOWN])
         # To tell whose a leak is takes the lines of its test.
         self._causes = None if self._settings.blame else causes
-        return Repetition(plan, left=self._left_threads, causes=causes, has_run=runs.count > 0)
+        # On a failing path, the first run is the warm-up.
+        has_run = runs.count > 0 and plan.fault is None
+        return Repetition(plan, left=self._left_threads, causes=causes, has_run=has_run)
 
-    def _iterate(self, item: pytest.Item, iteration: keys.Iteration, runs: _Runs, timer: Timer) -> Result | None:
+    def _iterate(
+        self, item: pytest.Item, iteration: keys.Iteration, runs: _Runs, timer: Timer, path: FailingPath | None
+    ) -> Result | None:
         repetition = iteration.repetition
         with silent_tmpdir(item.config):
             # What is read later is chosen here.
@@ -270,8 +321,13 @@ class Repeater:
                 # Silent runs have other variables.
                 settle_environment()
                 _follow_gauges(iteration)
+            if path is not None and not isinstance(error, Blocked):
+                if how := path.find_difference(error):
+                    return _end_differently(repetition, iteration.count, how, error)
+                path.release(error)
+                failed, error = False, None
             if failed:
-                return _end_failed(repetition, runs.count, error)
+                return _end_failed(repetition, runs.count if path is None else iteration.count, error)
             if not repetition.iteration_done():
                 return repetition.end()
             self._snapshot.follow(repetition)
@@ -318,6 +374,14 @@ def _end_failed(repetition: Repetition, run: int, error: BaseException | None) -
     else:
         verdict = does_not_repeat(result.plan, run, describe_error(error) if error is not None else "a subtest failed")
     return replace(result, verdicts=(verdict,), culprit=None)
+
+
+def _end_differently(repetition: Repetition, iteration: int, how: str, error: BaseException | None) -> Result:
+    """Return a leak if a resource that the failing path leaks ran out; otherwise, the path is not judged."""
+    result = repetition.end("failed", error)
+    if _is_red(result):
+        return result
+    return replace(result, verdicts=(ends_differently(result.plan, iteration, how),), culprit=None)
 
 
 def _is_red(result: Result) -> bool:

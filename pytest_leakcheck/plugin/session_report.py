@@ -113,7 +113,8 @@ class SessionReport:
         findings = self._add_lines(getattr(report, "leakcheck", ""), report.nodeid)
         crash = getattr(report.longrepr, "reprcrash", None)
         if crash is not None and crash.message.startswith("LeakError: "):
-            self._show(report, next((one for one in findings if one.colour == "red"), None))
+            red = {one.fingerprint: one for one in findings if one.colour == "red"}
+            self._show(report, next(iter(red.values())) if len(red) == 1 else None)
 
     def _show(self, report: pytest.TestReport, finding: Finding | None) -> None:
         """Show the block of the first test of a cause, and refer to it from the others, except under ``-v``."""

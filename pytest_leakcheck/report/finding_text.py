@@ -8,7 +8,17 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Final, Literal, TypeAlias
 
-from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Remainder, Site, Step, TestPhase, is_standard
+from pytest_leakcheck.model.culprit import (
+    CreationPath,
+    Culprit,
+    Fault,
+    Owner,
+    Remainder,
+    Site,
+    Step,
+    TestPhase,
+    is_standard,
+)
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Fullest, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
@@ -53,13 +63,13 @@ def headline(finding: Finding, width: int = WIDTH) -> str:
     # A test that was lost, or does not repeat, says nothing of the resource that would have been judged first.
     stopped = finding.recording.stopped
     if stopped == "lost" or (stopped == "failed" and verdict.outcome == "inconclusive"):
-        return truncate(verdict.reason, width)
+        return truncate(": ".join(filter(None, (_if_raised(finding), verdict.reason))), width)
     if finding.scaled is not None:
         return truncate(_headline_of_scaling(finding, finding.scaled), width)
     name = with_kind(verdict.resource, verdict.kind)
     if verdict.outcome in ("inconclusive", "unavailable"):
         return truncate(f"{name} {verdict.outcome}: {verdict.reason}", width)
-    note = _format_note(finding, verdict)
+    note = f" {_if_raised(finding)}" if finding.fault is not None else _format_note(finding, verdict)
     if verdict.outcome == "ok":
         return truncate(f"{name} ok{note}", width)
     peak = f"peak +{format_amount(verdict.level, verdict.traits.unit)}" if verdict.peak else ""
@@ -71,7 +81,24 @@ def headline(finding: Finding, width: int = WIDTH) -> str:
         return truncate(growth + note, width)
     line = f"{growth} — {place}"
     with_call = f"{line} {call}".rstrip()
-    return next((text for text in (with_call + note, with_call, line + note) if len(text) <= width), line)
+    texts = (with_call + note, with_call, line + note)
+    # On a failing path, what raises says more than the call.
+    texts = texts if finding.fault is None else (texts[0], texts[2], texts[1])
+    return next((text for text in texts if len(text) <= width), line)
+
+
+def _if_raised(finding: Finding) -> str:
+    """Return which call raises, and where, as a part of a sentence; empty of the test as it is."""
+    fault = finding.fault
+    if fault is None:
+        return ""
+    number = "" if fault.number == 1 else f", call {fault.number}"
+    return f"if {fault.function} raises at {PurePath(fault.site.file).name}:{fault.site.line}{number}"
+
+
+def fault_text(fault: Fault) -> str:
+    """Return which call raises an exception in each iteration."""
+    return f"{fault.function} raises at call {fault.number} from {_format_site(fault.site)}"
 
 
 def _format_note(finding: Finding, verdict: Verdict) -> str:
@@ -158,7 +185,10 @@ def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]
     verdict, culprit = finding.verdict, finding.culprit
     settings: list[Row] = []
     groups: dict[str, Iterable[Row]] = {
-        "verdict": [(verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind))],
+        "verdict": [
+            (verdict.outcome.replace("_", " "), with_kind(verdict.reason, verdict.kind)),
+            *([("if", fault_text(finding.fault))] if finding.fault is not None else []),
+        ],
         "series": _series_rows(finding),
         "held": _held_rows(finding, width),
     }

@@ -46,6 +46,8 @@ class Tally:
         self.not_judged: dict[str, str] = {}
         self.out_of_time = 0
         self.seconds = 0.0
+        # Of all tests, how many calls can raise, and how many were made to.
+        self.failing: list[int] = []
         self.unavailable: dict[str, str] = {}
         # Why the processes of isolated tests were started, and not forked.
         self.not_forked: Counter[str] = Counter()
@@ -56,6 +58,13 @@ class Tally:
         outcome: str = _KNOWN if finding.known else finding.verdict.outcome
         if outcome == "inconclusive" and finding.recording.stopped == "failed":
             outcome = NOT_REPEATABLE
+        if finding.failing is not None:
+            found, judged = self.failing or (0, 0)
+            self.failing = [found + finding.failing.found, judged + finding.failing.judged]
+        if finding.fault is not None and finding.colour != "red" and not finding.known:
+            # The outcome of a test is that of its ordinary run.
+            self.seconds += finding.recording.seconds
+            return
         # One text for all tests: the outcome of a finding that was decoded has a text of its own.
         self.worst[finding.test] = sys.intern(min(outcome, self.worst.get(finding.test, "ok"), key=_ORDER.index))
         if finding.colour == "red" or finding.known:
@@ -125,6 +134,16 @@ class Tally:
         return f"memory not judged in {tests}, for lack of time: --leakcheck-max-time" if self.out_of_time else ""
 
     @property
+    def failing_paths(self) -> list[str]:
+        """A line on the calls that were made to raise; none if none was to be."""
+        if not self.failing:
+            return []
+        found, judged = self.failing
+        why = "beyond 20 of a test or its max_time, or because it leaks or fails anyway"
+        left = f"; {found - judged:,} left out, {why}" if judged < found else ""
+        return [f"failing paths: {judged:,} of {format_count(found, 'call')} made to raise{left}"]
+
+    @property
     def not_read(self) -> list[str]:
         """A line for each resource that cannot be read here."""
         return [f"not read here: {name} ({reason})" for name, reason in self.unavailable.items()]
@@ -153,14 +172,14 @@ def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Ite
         yield from _group_lines(group)
     if line := tally.memory_not_judged:
         yield "yellow", line
-    green = [finding for finding in findings if finding.colour == "green"]
+    green = [finding for finding in findings if finding.colour == "green" and finding.fault is None]
     for line in _sensitivity_lines(green) if wanted == "sensitivity" else ():
         yield from _wrap_dim(line)
     for finding in green if wanted == "all" else ():
         yield "green", shorten(f"ok  {finding.test}", WIDTH)
         for line in green_lines(finding):
             yield from _wrap_dim(line)
-    for line in (*tally.not_read, *tally.started):
+    for line in (*tally.failing_paths, *tally.not_read, *tally.started):
         yield from _wrap_dim(line)
 
 

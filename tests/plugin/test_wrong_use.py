@@ -16,7 +16,7 @@ def test_a_wrong_mark(project_here: Project) -> None:
     _write_marked(project_here, "leakcheck(iteration=5)")
     message = (
         "test_it.py::test_it: leakcheck(iteration=5): has no keyword 'iteration'. Did you mean 'iterations'? "
-        "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=)"
+        "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=, failures=)"
     )
     _check_error(project_here.run_here(), message)
 

@@ -58,6 +58,14 @@ LEAKS = """
 
     @pytest.mark.leakcheck
     def test_clean(): pass
+
+    def leak_if_it_fails():
+        file = os.open(__file__, os.O_RDONLY)
+        os.close(os.dup(file))
+        os.close(file)
+
+    @pytest.mark.leakcheck(failures=["os.dup"])
+    def test_failing_path(): leak_if_it_fails()
 """
 SIZES = """
     import pytest
@@ -99,6 +107,11 @@ def test_reports_of_leaks(project: Project) -> None:
     assert found["test_leak"]["owner"]
     assert found["test_lost"]["recording"]["stopped"] == "lost"
     assert found["test_loops"]["recording"]["phases"]
+    # The last finding on a test is that on its last failing path.
+    fault = found["test_failing_path"]["fault"]
+    assert (fault["function"], fault["number"]) == ("os.dup", 1)
+    assert (fault["site"]["function"], fault["entry"]["function"]) == ("leak_if_it_fails", "test_failing_path")
+    assert [one["failing"] for one in findings if "failing" in one] == [{"found": 1, "judged": 1}]
     assert len(last["causes"]) > 2
     # As it is by default, and with a file of known leaks.
     default = ("--leakcheck", "--leakcheck-json=findings.json", "-k", "same_cause or clean")

@@ -131,7 +131,7 @@ class IsolatedItem(ItemElsewhere):
         super().__init__(item, settings, plan.effort)
         self._plan = plan
 
-    def judge(self) -> Finding:
+    def judge(self) -> list[Finding]:
         """Judge the item in the second pass; it has run in this process, so its run in the other one is not logged."""
         try:
             reports = self._reports_of(self._engine.run())
@@ -140,14 +140,14 @@ class IsolatedItem(ItemElsewhere):
             raise
         except Unreadable as error:
             loss = _unreadable(error)
-            return self._conclude([process_lost(self._resource, 0, loss.reason, loss.advice)], "lost")
+            return [self._conclude([process_lost(self._resource, 0, loss.reason, loss.advice)], "lost")]
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
-            return self._conclude(self._verdicts_without(error))
+            return [self._conclude(self._verdicts_without(error))]
         found = [one for report in reports for one in findings_of(getattr(report, "leakcheck", ""))]
         if found:
-            return found[0]
+            return found
         failed = next((report for report in reports if not report.passed), None)
-        return self._conclude([fails_alone(self._plan, _crash_of(failed))], "failed")
+        return [self._conclude([fails_alone(self._plan, _crash_of(failed))], "failed")]
 
     @property
     def _resource(self) -> str:

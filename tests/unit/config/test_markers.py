@@ -8,13 +8,14 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import MOST_SECONDS, Effort, Plan, plan_unmarked, read_marks, valid_form
 from pytest_leakcheck.config.settings import Settings, resolve
 from pytest_leakcheck.model import InputError
+from pytest_leakcheck.model.culprit import Fault, Site
 from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import MARKERS
 
 MARK = pytest.mark
 COUNT = "Valid: fd_budget(0, *, per_iteration=0, peak=0, over=N, unclosed='fail', reason='')"
 BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N, unclosed='fail', reason='')"
-EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=)"
+EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=, failures=)"
 
 
 def given(source: str = "", **values: Any) -> Settings:
@@ -142,6 +143,16 @@ WRONG = [
         f"fd_budget(0, per_iteration=-2): per_iteration: -2 is negative: a budget is 0 or more. {COUNT}",
     ),
     (
+        MARK.leakcheck(failures="os.open"),
+        "leakcheck(failures=\"os.open\"): failures='os.open' is not a list of names: write True for the default list, or "
+        f"names such as os.open or shop.client. {EFFORT}",
+    ),
+    (
+        MARK.leakcheck(failures=["os..open"]),
+        "leakcheck(failures=[\"os..open\"]): 'os..open' is not the name of a function or module: write True for the default "
+        f"list, or names such as os.open or shop.client. {EFFORT}",
+    ),
+    (
         MARK.leakcheck(iterations=0),
         f"leakcheck(iterations=0): iterations=0 is not a positive whole number. {EFFORT}",
     ),
@@ -194,8 +205,31 @@ def test_each_mark_has_a_line_of_help_that_starts_with_its_valid_form() -> None:
         for name, resource in RESOURCES.items()
     ]
     assert leakcheck.startswith(
-        "leakcheck(iterations=0, warmup=3, max_time=30, min_time=3, isolate=False, resources=()): pytest-leakcheck: "
+        "leakcheck(iterations=0, warmup=3, max_time=30, min_time=3, isolate=False, resources=(), failures=False): "
+        "pytest-leakcheck: "
     )
+
+
+def test_failures_are_names_and_the_command_line_overrides_the_mark() -> None:
+    assert planned(MARK.leakcheck(failures=True)).failures == ("all",)
+    assert planned(MARK.leakcheck(failures=["os.open", "shop"])).failures == ("os.open", "shop")
+    assert planned(MARK.leakcheck).failures == ()
+    of_file = given("pytest.ini", failures=("os.read",))
+    assert planned(MARK.leakcheck, settings=of_file).failures == ("os.read",)
+    assert planned(MARK.fd_budget(0), settings=of_file).failures == ("os.read",)
+    assert plan_unmarked("test_a.py::test_b", of_file).failures == ("os.read",)
+    assert planned(MARK.leakcheck(failures=False), settings=of_file).failures == ()
+    typed = given("command line", failures=("os.read",))
+    assert planned(MARK.leakcheck(failures=["os.open"]), settings=typed).failures == ("os.read",)
+
+
+def test_a_failing_path_is_screened_without_peaks() -> None:
+    plan = planned(MARK.rss_budget("1 MiB", peak="2 MiB"), MARK.leakcheck(iterations=50, failures=True))
+    fault = Fault("os.open", Site("shop.py", 3, "read"), 1)
+    path = plan.failing_at(fault, 7.0)
+    assert (path.fault, path.failures, path.screen) == (fault, (), True)
+    assert {budget.peak for budget in path.budgets} == {None}
+    assert (path.effort.iterations, path.effort.warmup, path.effort.max_time, path.effort.longest) == (0, 1, 7.0, 0.0)
 
 
 def test_tests_without_a_mark_share_their_budgets() -> None:

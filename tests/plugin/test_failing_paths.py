@@ -1,0 +1,425 @@
+"""Failing paths: a call of the test raises in each iteration, and what then remains is found, with its line."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from shutil import copy
+from typing import Any
+
+from projects import Project, line_of
+
+SESSIONS = Path(__file__).with_name("sessions")
+PROGRAM = "program_with_failing_paths.py"
+
+
+def arms() -> dict[str, tuple[str, str]]:
+    """The functions of the program: what raises, and what then remains."""
+    tree = ast.parse((SESSIONS / "arms_of_failing_paths.py").read_text(encoding="utf-8"))
+    found: dict[str, tuple[str, str]] = next(
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ARMS"
+    )
+    return found
+
+
+def findings(project: Project) -> list[dict[str, Any]]:
+    return [line for line in project.lines() if "test" in line]
+
+
+def test_each_leak_is_found_with_its_line_and_no_fixed_arm_is_red(project: Project) -> None:
+    copy(SESSIONS / "arms_of_failing_paths.py", project.folder / "test_it.py")
+    copy(SESSIONS / PROGRAM, project.folder / PROGRAM)
+    text = (SESSIONS / PROGRAM).read_text(encoding="utf-8")
+    outcome = project.run("--tb=no")
+    red: dict[str, set[tuple[str, str, int]]] = {}
+    for one in findings(project):
+        if one["colour"] == "red":
+            where = one["fault"]["function"], one["verdicts"][0]["resource"], one["site"]["line"]
+            red.setdefault(one["test"].partition("[")[2], set()).add(where)
+    assert red == {
+        f"{name}-leaky]": {(raises, resource, line_of(name, text))} for name, (raises, resource) in arms().items()
+    }, outcome.text
+    assert outcome.last_line == f"{len(arms())} failed, {len(arms())} passed"
+    # Of three calls at one line, the second and the third leave the others open.
+    shards = [one["fault"]["number"] for one in findings(project) if "shards-leaky" in one["test"] and "fault" in one]
+    assert shards == [1, 2, 3]
+    assert "failing paths: 28 of 28 calls made to raise" in outcome.text
+
+
+CLIENT = """
+    import json, os, threading
+
+    LOCK, COUNT = threading.Lock(), []
+
+    def read(path="/dev/zero"):
+        descriptor = os.open(path, os.O_RDONLY)
+        text = os.read(descriptor, 1)
+        os.close(descriptor)
+        return text
+
+    def read_safely(path="/dev/zero"):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            return os.read(descriptor, 1)
+        except OSError:
+            return b""
+        finally:
+            os.close(descriptor)
+
+    def open_many(number):
+        for _ in range(number): os.close(os.open("/dev/zero", os.O_RDONLY))
+
+    def read_in_turns():
+        COUNT.append(None)
+        if len(COUNT) % 3 or len(COUNT) < 30: read_safely()
+
+    def read_with_lock():
+        LOCK.acquire()
+        read_safely()
+        json.loads("1")
+        LOCK.release()
+
+    def raise_in_turns():
+        COUNT.append(None)
+        try:
+            json.loads("1")
+        except ValueError:
+            raise (KeyError if len(COUNT) % 2 else IndexError)
+
+    def parse_open_file():
+        file = open("/dev/zero", "rb")
+        json.loads("1")
+        file.close()
+
+    def leak_twice():
+        kept = []
+        for _ in range(2):
+            kept.append(os.open("/dev/zero", os.O_RDONLY))
+            kept.append(json.loads("1"))
+        for one in kept[::2]: os.close(one)
+        first = os.dup(0)
+        os.read(os.open("/dev/null", os.O_RDONLY) if first is None else first, 0)
+        os.close(first)
+
+    class Client:
+        def __init__(self):
+            self.descriptor = os.open("/dev/zero", os.O_RDONLY)
+        def fetch(self):
+            return os.read(self.descriptor, 1)
+        def close(self):
+            os.close(self.descriptor)
+"""
+
+
+FIXED = "text = None\n        try: text = os.read(descriptor, 1)\n        except OSError: pass"
+
+
+def write(project: Project, tests: str) -> None:
+    project.write("client.py", CLIENT)
+    project.write("test_it.py", f"    import client, json, os, pytest\n    leakcheck = pytest.mark.leakcheck\n{tests}")
+
+
+def verdicts(project: Project) -> dict[tuple[str, str, int], str]:
+    """The outcome of each failing path, by test, function and number of the call."""
+    return {
+        (one["test"].partition("::")[2], one["fault"]["function"], one["fault"]["number"]): one["verdicts"][0][
+            "verdict"
+        ]
+        for one in findings(project)
+        if "fault" in one
+    }
+
+
+def test_the_outcome_of_the_test_is_that_of_its_ordinary_run(project: Project) -> None:
+    write(
+        project,
+        """
+    @leakcheck(failures=["os.read"])
+    def test_fails_then(): assert client.read_safely() == b"\\0"
+
+    @leakcheck(failures=["os.read"])
+    def test_catches_it():
+        with pytest.raises(OSError): client.read("/nowhere")
+        client.read_safely()
+
+    @leakcheck(failures=["os.read"])
+    @pytest.mark.xfail(strict=True)
+    def test_expected_to_fail(): assert client.read_safely() == b"x"
+
+    @leakcheck(failures=["os.read"])
+    def test_leaks(): client.read()
+
+    @leakcheck(failures=["os.read"])
+    def test_that_fails(): assert client.read_safely() == b"x"
+
+    @leakcheck(failures=["os.read"])
+    def test_that_leaks_anyway(): os.open("/dev/zero", os.O_RDONLY); client.read()
+    """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "3 failed, 2 passed, 1 xfailed", outcome.text
+    assert verdicts(project) == {
+        ("test_fails_then", "os.read", 1): "ok",
+        ("test_catches_it", "os.read", 1): "ok",
+        ("test_leaks", "os.read", 1): "leak",
+    }
+    assert "fd +1.0/iter — client.py:6 os.open() if os.read raises at client.py:7" in outcome.text
+    assert "if os.read raises at call 1 from client.py:7 in read()" in outcome.one_line
+    assert "6 tests: 2 ok · 2 leak · 2 not judged" in outcome.text
+    why = "1 left out, beyond 20 of a test or its max_time, or because it leaks or fails anyway"
+    assert f"failing paths: 3 of 4 calls made to raise; {why}" in outcome.one_line
+    counts = {one["test"].partition("::")[2]: one["failing"] for one in findings(project) if "failing" in one}
+    assert counts["test_that_leaks_anyway"] == {"found": 1, "judged": 0}
+    # The name of a cause has the place of the fault.
+    assert "-fd-read-read" in next(one["fingerprint"] for one in findings(project) if one["colour"] == "red")
+
+
+def test_a_path_that_does_not_repeat_is_not_judged(project: Project) -> None:
+    write(
+        project,
+        """
+    @leakcheck(failures=["os.read"])
+    def test_not_reached(): client.read_in_turns()
+
+    @leakcheck(failures=["json.loads"])
+    def test_raises_in_turns(): client.raise_in_turns()
+
+    @leakcheck(failures=["json.loads"])
+    def test_blocks(): client.read_with_lock()
+    """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "3 passed", outcome.text
+    reasons = {one["test"].partition("::")[2]: one["verdicts"][0] for one in findings(project) if "fault" in one}
+    assert {one["verdict"] for one in reasons.values()} == {"inconclusive"}
+    assert reasons["test_not_reached"]["reason"].endswith(" did not reach the call")
+    differs = "not judged: iteration 2 raised IndexError, the first one raised KeyError"
+    swapped = differs.replace("IndexError", "X").replace("KeyError", "IndexError").replace("X", "KeyError")
+    assert reasons["test_raises_in_turns"]["reason"] in (differs, swapped)
+    assert reasons["test_blocks"]["reason"] == "not repeatable: iteration 2 blocked at client.py:28"
+    assert "3 tests: 3 ok" in outcome.text
+    assert "if os.read raises at client.py:14: not judged: iteration " in outcome.one_line
+
+
+def test_what_the_test_itself_does_is_left_out(project: Project) -> None:
+    write(
+        project,
+        """
+    @pytest.fixture
+    def opened():
+        descriptor = os.open("/dev/zero", os.O_RDONLY)
+        client.read_safely()
+        yield descriptor
+        os.close(descriptor)
+        client.read_safely()
+
+    @leakcheck(failures=["os.open", "os.read"])
+    def test_own_calls(opened):
+        descriptor = os.open("/dev/zero", os.O_RDONLY)
+        os.close(descriptor)
+
+    @leakcheck(failures=["os.read"])
+    def test_closes_by_hand():
+        one = client.Client()
+        one.fetch()
+        one.close()
+    """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "2 passed", outcome.text
+    # The set-up of a fixture counts, and not its tear-down, nor what test and fixture call themselves. What a test has
+    # received and does not release as it fails is its own.
+    assert verdicts(project) == {
+        ("test_own_calls", "os.open", 1): "inconclusive",
+        ("test_own_calls", "os.read", 1): "ok",
+        ("test_closes_by_hand", "os.read", 1): "inconclusive",
+    }
+    assert (
+        "created at test_it.py:19, and test_closes_by_hand() fails at line 20 without releasing it" in outcome.one_line
+    )
+
+
+def test_the_number_and_the_time_are_bounded(project: Project) -> None:
+    write(
+        project,
+        """
+    @leakcheck(failures=["os.open"])
+    def test_many(): client.open_many(50)
+
+    @leakcheck(failures=["os.open"], max_time=0.000001)
+    def test_no_time(): client.open_many(5)
+    """,
+    )
+    outcome = project.run()
+    counts = {one["test"].partition("::")[2]: one["failing"] for one in findings(project) if "failing" in one}
+    assert counts == {"test_many": {"found": 50, "judged": 20}, "test_no_time": {"found": 5, "judged": 0}}
+    assert len(verdicts(project)) == 20
+    assert "failing paths: 20 of 55 calls made to raise; 35 left out" in outcome.text
+
+
+def test_the_option_the_second_pass_and_a_separate_process(project: Project) -> None:
+    write(
+        project,
+        """
+    def test_unmarked(): client.read()
+
+    @leakcheck(failures=False)
+    def test_not_here(): client.read()
+
+    @leakcheck(failures=["json.loads"])
+    def test_another(): client.read_with_lock()
+
+    @leakcheck(isolate=True, failures=True)
+    def test_isolated(): client.read()
+    """,
+    )
+    project.write("pytest.ini", "[pytest]\nleakcheck_failures = os.read\n")
+    outcome = project.run("--leakcheck-scope=all", "-k", "not another")
+    leaks = {"test_unmarked": "leak", "test_isolated": "leak"}
+    found = {test: verdict for (test, function, _), verdict in verdicts(project).items() if function == "os.read"}
+    assert found == leaks, outcome.text
+    assert "2 failed, 2 passed, 1 deselected" in outcome.text
+    # A test without a mark passes, and its leak is one more report.
+    assert "LEAK test_it.py::test_unmarked" in outcome.text
+    outcome = project.run("--leakcheck-scope=all", "--leakcheck-failures=all", "-k", "unmarked or not_here")
+    assert {test for test, _, _ in verdicts(project)} == {"test_unmarked", "test_not_here"}
+
+
+def test_a_known_leak_of_a_failing_path_is_not_that_of_the_test_as_it_is(project: Project) -> None:
+    write(
+        project,
+        """
+    @leakcheck(failures=["os.read"])
+    def test_it(): client.read()
+    """,
+    )
+    assert project.run("--leakcheck-update-baseline").last_line == "1 known"
+    known = (project.folder / "leakcheck-baseline.json").read_text(encoding="utf-8")
+    assert '"fault": "os.read in client.py:read"' in known
+    assert project.run().last_line == "1 known"
+    # Without the failing paths, nothing shows that it is fixed.
+    project.write("test_it.py", (project.folder / "test_it.py").read_text().replace('failures=["os.read"]', ""))
+    assert project.run("--leakcheck-update-baseline").last_line == "1 passed"
+    assert (project.folder / "leakcheck-baseline.json").read_text(encoding="utf-8") == known
+    # With them, what is fixed is dropped, and comes again.
+    project.write("client.py", CLIENT.replace("text = os.read(descriptor, 1)", FIXED))
+    fixed = project.run("--leakcheck-update-baseline", "--leakcheck-failures=os.read")
+    assert '"fault"' not in (project.folder / "leakcheck-baseline.json").read_text(encoding="utf-8"), fixed.text
+    # The same line leaks without a fault: that is another leak.
+    project.write(
+        "client.py", CLIENT.replace("        os.close(descriptor)\n        return text", "        return text")
+    )
+    assert project.run().last_line == "1 failed"
+
+
+def test_what_pytest_retains_of_a_failure_is_no_leak(project: Project) -> None:
+    """Its frames refer to each other, so only the garbage collector would close the file of the failing frame."""
+    write(
+        project,
+        """
+    @leakcheck(failures=["json.loads"])
+    def test_it(): client.parse_open_file()
+    """,
+    )
+    project.write(
+        "conftest.py",
+        """
+        import pytest
+        from _pytest.python import Function
+
+        format_failure = Function.repr_failure
+
+        def counted(self, excinfo):
+            print("FORMATTED")
+            return format_failure(self, excinfo)
+
+        Function.repr_failure = counted
+        """,
+    )
+    outcome = project.run("-s")
+    assert verdicts(project) == {("test_it", "json.loads", 1): "ok"}, outcome.text
+    assert "FORMATTED" not in outcome.text
+
+
+def test_each_cause_of_a_test_has_a_block(project: Project) -> None:
+    write(
+        project,
+        """
+    @leakcheck(failures=["os.read", "json.loads"], resources=["fd"])
+    def test_it(): client.leak_twice()
+
+    @leakcheck(failures=["os.read"], resources=["fd"])
+    def test_other(): client.leak_twice()
+    """,
+    )
+    outcome = project.run()
+    assert list(verdicts(project).values()) == ["leak"] * 4
+    blocks = [line for line in outcome.text.splitlines() if line.startswith("fd +") and " if " in line]
+    # Both calls of json.loads are one cause. The second test has one that has a block already.
+    assert [line.rpartition(" if ")[2].partition(" raises")[0] for line in blocks] == [
+        "os.read",
+        "json.loads",
+        "os.read",
+    ]
+    assert outcome.last_line == "2 failed"
+
+
+def test_the_stated_floors_are_those_of_the_tests_as_they_are(project: Project) -> None:
+    write(
+        project,
+        """
+    @leakcheck(iterations=20, resources=["fd"])
+    def test_it(): client.read_safely()
+    """,
+    )
+    floors = [
+        next(line for line in project.run("-v", *options).text.splitlines() if "sensitivity" in line)
+        for options in ((), ("--leakcheck-failures=os.read",))
+    ]
+    assert floors[0] == floors[1]
+
+
+def test_the_page_and_junit_name_the_position(project: Project) -> None:
+    write(
+        project,
+        """
+    @leakcheck(failures=["os.read"])
+    def test_it(): client.read()
+    """,
+    )
+    project.run("--leakcheck-html=page.html", "--junitxml=junit.xml")
+    page = (project.folder / "page.html").read_text(encoding="utf-8")
+    assert "os.read raises at call 1 from client.py:7 in read()" in " ".join(page.split())
+    assert "if os.read raises at client.py:7" in (project.folder / "junit.xml").read_text(encoding="utf-8")
+
+
+def test_an_unknown_function_is_refused_before_a_test_runs(project_here: Project) -> None:
+    write(project_here, "    @leakcheck(failures=['os.opened'])\n    def test_it(): print('ran')\n")
+    outcome = project_here.run_here()
+    assert outcome.status == 2
+    assert (
+        "test_it.py::test_it: leakcheck(failures=['os.opened']): 'os.opened': os has no 'opened'. Did you mean 'open'? Name a"
+        in outcome.one_line
+    )
+    assert "ran" not in outcome.text
+    write(project_here, "    @leakcheck\n    def test_it(): print('ran')\n")
+    project_here.write("test_other.py", "import pytest\n@pytest.mark.leakcheck\ndef test_other(): print('ran')\n")
+    outcome = project_here.run_here("--leakcheck-failures=client.red", "--tb=short")
+    assert "leakcheck_failures=client.red (command line): 'client.red': client has no 'red'." in outcome.one_line
+    assert "1 error" in outcome.text
+
+
+def test_nothing_of_it_is_imported_without_the_option(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import sys
+        def pytest_unconfigure():
+            print("IMPORTED", [one for one in ("failing_paths", "fault_injection") if any(one in name for name in sys.modules)])
+        """,
+    )
+    write(project, "    @leakcheck\n    def test_it(): client.read()\n")
+    assert "IMPORTED []" in project.run("-s").text
+    assert "IMPORTED ['failing_paths', 'fault_injection']" in project.run("-s", "--leakcheck-failures=os.read").text
