@@ -176,12 +176,15 @@ def apply(finding: Finding, item: pytest.Item, settings: Settings | None = None)
 
 def _apply_all(findings: Sequence[Finding], item: pytest.Item, settings: Settings) -> None:
     """Apply the worst finding; if several are red, raise one error with a report of each cause."""
-    causes = {one.fingerprint: one for one in reversed(findings) if one.colour == "red"}
+    causes: dict[str, Finding] = {}
+    for one in findings:
+        if one.colour == "red":
+            causes.setdefault(one.fingerprint, one)
     if len(causes) < 2:
         apply(worst_of(findings), item, settings)
         return
     lines: list[Line] = []
-    for finding in reversed(causes.values()):
+    for finding in causes.values():
         lines += [*([()] if lines else []), *leak_error(finding, item).lines]
     raise LeakError(plain(lines), tuple(lines))
 
