@@ -17,7 +17,7 @@ from pytest_leakcheck.baseline.known_leaks import (
     find_outdated,
     update,
 )
-from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, Site, fingerprint_of_owner
+from pytest_leakcheck.model.culprit import CreationPath, Culprit, Owner, RootKind, Site, fingerprint_of_owner
 from pytest_leakcheck.model.finding import Finding, UnjudgedGrowth, Verdict
 from pytest_leakcheck.model.recording import Recording
 
@@ -75,7 +75,8 @@ def finding(
     where = CreationPath(path, outside[-1]) if len(path) > 1 else None
     of_class, _in, module = root.removeprefix("class ").partition(" in ")
     place = f"{module}:{of_class}" if module else root.removeprefix("module ")
-    named = Owner(owner, root, (), "x", rate, "class" if module else "module", place) if owner else None
+    kind: RootKind = "class" if module else "interpreter" if owner == root else "module"
+    named = Owner(owner, root, (), "x", rate, kind, place) if owner else None
     verdict = Verdict(resource, "leak", slope=rate, iterations=229, explicit=False, colour="yellow")
     culprit = Culprit(resource, where, owner=named)
     test = f"{test}.py::{test}"
