@@ -29,9 +29,10 @@ RUNS = {
     "probes/accelerators": {"import_module"},
     "probes/catalog": {"import_module"},
     "probes/child_start": {"exec"},
+    "runner/fault_injection": {"import_module"},
 }
 _CALL = re.compile(
-    r"\b(pickle\.\w+|marshal\.\w+|import_module(?=\()|__import__(?=\()|runpy|exec(?=[(,])|(?<!\.)eval(?=\()|shell=True|TCPStore)"
+    r"(?<!\")\b(pickle\.\w+|marshal\.\w+|import_module(?=\()|__import__(?=\()|runpy|exec(?=[(,])|(?<!\.)eval(?=\()|shell=True|TCPStore)"
 )
 TESTS = """
     import multiprocessing, os, tempfile
