@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import re
 import tempfile
 from array import array
 from contextlib import suppress
@@ -34,9 +33,10 @@ report_to(file)
 _NAME: Final = "reports"
 # The most bytes to read at once.
 _MOST_READ: Final = 1 << 20
-# Reports end with a byte that no path has.
-_DESCRIPTOR: Final = b"f\0"
-_THREAD: Final = b"t\0"
+_DESCRIPTOR: Final = b"f"
+_THREAD: Final = b"t"
+# The end of a report: a byte that no path has.
+_END: Final = b"\0"
 # The file of this session, and the process that has created it.
 _FILE: Final[list[tuple[str, int]]] = []
 # The size of the file at the last reading, and, in a child, the descriptors and threads at the start of a collection.
@@ -90,9 +90,10 @@ def read_reports() -> tuple[int, int]:
                 file.seek(_READ[0])
                 text = file.read(min(max(0, size - _READ[0]), _MOST_READ))
             _READ[0] += len(text)
-            for path in re.findall(rb"/[^\0]*", text):
+            reports = text.split(_END)
+            for path in (one for one in reports if one.startswith(b"/")):
                 note_of_child(os.fsdecode(path))
-            return text.count(_DESCRIPTOR), text.count(_THREAD)
+            return reports.count(_DESCRIPTOR), reports.count(_THREAD)
     return 0, 0
 
 
@@ -104,7 +105,7 @@ class _Reporter(Listener):
 
     def note(self, path: str) -> None:
         if os.path.dirname(path) in self._folders:
-            _report(os.fsencode(path) + b"\0")
+            _report([os.fsencode(path)])
 
 
 def report_to(file: str) -> None:
@@ -114,12 +115,12 @@ def report_to(file: str) -> None:
     _Reporter().start()
 
 
-def _report(text: bytes) -> None:
+def _report(reports: list[bytes]) -> None:
     # There may be no descriptor left, or no session any more.
     with suppress(OSError, IndexError):
         descriptor = private(_FILE[0][0], os.O_WRONLY | os.O_APPEND)
         try:
-            os.write(descriptor, text)
+            os.write(descriptor, b"".join(one + _END for one in reports))
         finally:
             os.close(descriptor)
 
@@ -134,5 +135,5 @@ def _on_collection(phase: str, _info: dict[str, Any]) -> None:
         fds, threads = count_open(), os.stat("/proc/self/task").st_nlink
         if phase == "start":
             _BEFORE[0], _BEFORE[1] = fds, threads
-        elif letters := _DESCRIPTOR * (_BEFORE[0] - fds) + _THREAD * (_BEFORE[1] - threads):
+        elif letters := [_DESCRIPTOR] * (_BEFORE[0] - fds) + [_THREAD] * (_BEFORE[1] - threads):
             _report(letters)

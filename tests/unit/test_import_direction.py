@@ -29,7 +29,7 @@ MOST_TOKENS = {
     "judge": 13_120,
     "model": 9_550,
     "plugin": 39_900,
-    "probes": 20_300,
+    "probes": 20_350,
     "report": 13_870,
     "runner": 42_900,
     "watch": 9_150,

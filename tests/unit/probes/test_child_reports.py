@@ -114,7 +114,8 @@ def create(path: str) -> None:
 def test_what_a_child_that_is_not_forked_creates_in_a_shared_folder_is_known(method: str) -> None:
     made = MadeHere()
     made.start()
-    name = f"leakcheck-{os.getpid()}-{method}"
+    # It ends like the report of a descriptor.
+    name = f"leakcheck-{os.getpid()}-{method}-f"
     try:
         context: Any = multiprocessing.get_context(method)
         child = context.Process(target=create, args=(f"/dev/shm/{name}",))
