@@ -23,8 +23,6 @@ _STARTS_TIMER: Final = frozenset({"Timer", "call_at", "call_later"})
 _MAX_PARTS: Final = 200
 _SUSPENDED: Final = (AsyncGeneratorType, CoroutineType, GeneratorType)
 _FUTURES: Final = ("Future", "_PyFuture", "Task", "_PyTask")
-# References to a scheduled call that the loop alone holds: the loop's, that of a list here, of a variable and of an argument.
-_OF_LOOP: Final = 4
 # Seconds to wait until a thread waits.
 _MAX_START_SECONDS: Final = 1.0
 _START_CHECK_SECONDS: Final = 0.0001
@@ -78,8 +76,10 @@ def _scheduled_calls() -> Iterator[Timer]:
     new = {id(one) for one in objects if type(one) is loop_type}
     del objects
     futures = _future_types()
-    for one in calls:
-        alone, loop, function = sys.getrefcount(one) <= _OF_LOOP, one._loop, one._callback
+    # How many references Python adds to count them depends on its version; the loop's list is one more.
+    most = _count_references([object()])[0] + 1
+    for one, count in zip(calls, _count_references(calls), strict=True):
+        alone, loop, function = count <= most, one._loop, one._callback
         # A loop that the test makes and leaves ends nothing.
         runs = type(loop) is loop_type and not loop._closed and (id(loop) not in new or loop._thread_id is not None)
         if not runs or one._cancelled or not one._scheduled or _starts_timer(function):
@@ -117,6 +117,10 @@ def _starts_timer(function: Any) -> bool:
     while type(function) in (partial, MethodType):
         function = _called(function)
     return type(function) is FunctionType and not _STARTS_TIMER.isdisjoint(function.__code__.co_names)
+
+
+def _count_references(listed: list[Any]) -> list[int]:
+    return [sys.getrefcount(one) for one in listed]
 
 
 def _references_to(thread: threading.Thread) -> int:

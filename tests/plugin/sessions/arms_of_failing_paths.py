@@ -22,7 +22,7 @@ ARMS = {
     "run_child": ("subprocess.Popen.communicate", "process"),
     "pipe": ("subprocess.Popen", "fd"),
     "dispatch": ("program_with_failing_paths.called_back", "heap"),
-    "share": ("json.dumps", "shm"),
+    "share": ("pickle.dumps", "shm"),
     "gather": ("program_with_failing_paths.fetch", "task"),
 }
 

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import json
 import os
+import pickle
 import shutil
 import socket
 import subprocess
@@ -182,8 +183,8 @@ def share(*, fixed: bool, **_others: object) -> None:
     """Fill a segment of shared memory; it outlives the process if that fails."""
     segment = SharedMemory(create=True, size=64)  # of share
     try:
-        text = json.dumps([1]).encode()
-        memoryview(segment.buf or b"")[: len(text)] = text
+        data = pickle.dumps(1)  # in 3.15, the tracker of segments calls json.dumps itself
+        memoryview(segment.buf or b"")[: len(data)] = data
     except ValueError:
         segment.close()
         if fixed:
