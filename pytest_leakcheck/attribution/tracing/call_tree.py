@@ -278,12 +278,17 @@ class _ThreadStack:
         mark = 0 if caller is None else id(caller)
         running = self._marks[-1]
         # A C function has no frame: when it calls a Python function, `f_back` is the C function's own caller.
-        if running == ~mark or (running == mark and caller is not None and self._nodes[-1].code is caller.f_code):
+        if running == ~mark or (running == mark and caller is not None and self._is_running(caller)):
             self._tree.charge("call", self._number, self._nodes[-1], "")
         else:
             caller = self._resync("call", caller)
         if self._push(0 if caller is None else caller.f_lasti, id(frame), frame.f_code, ""):
             self._tree.last = self._tree.read()
+
+    def _is_running(self, frame: FrameType) -> bool:
+        """Return whether the innermost call is surely that of this frame."""
+        # Nothing tells when one of the test runner ends. Another one may then have its `id`.
+        return self._nodes[-1].code is frame.f_code and not QUIET[frame.f_code.co_filename]
 
     def _enter_c(self, frame: FrameType, name: str, called: Any) -> None:
         mark = id(frame)
@@ -342,8 +347,7 @@ class _ThreadStack:
         common = self._drop_ended_calls(chain)
         tree.own[self._nodes[-1].at] += grown
         for inner in chain[common:]:
-            caller = inner.f_back
-            self._push(0 if caller is None else caller.f_lasti, id(inner), inner.f_code, "")
+            self._push(_offset_of_call(inner), id(inner), inner.f_code, "")
         return chain[-1] if chain else None
 
     def _drop_ended_calls(self, chain: Sequence[FrameType]) -> int:
@@ -352,8 +356,7 @@ class _ThreadStack:
         while at < len(self._nodes):
             mark = self._marks[at]
             if mark >= 0:
-                # A running frame may have the `id` of one that has ended.
-                if known == len(chain) or mark != id(chain[known]) or self._nodes[at].code is not chain[known].f_code:
+                if known == len(chain) or mark != id(chain[known]) or not _is_of_call(chain[known], self._nodes[at]):
                     break
                 known += 1
             at += 1
@@ -362,6 +365,15 @@ class _ThreadStack:
             at -= 1
         del self._nodes[at:], self._marks[at:]
         return known
+
+
+def _is_of_call(frame: FrameType, node: _Node) -> bool:
+    """Return whether a frame may belong to a call: it may also have the `id` of one that has ended."""
+    return node.code is frame.f_code and node.lasti == _offset_of_call(frame)
+
+
+def _offset_of_call(frame: FrameType) -> int:
+    return 0 if frame.f_back is None else frame.f_back.f_lasti
 
 
 def _list_subtrees(nodes: Iterable[_Node]) -> Iterator[_Node]:

@@ -226,6 +226,22 @@ def test_what_the_test_runner_allocates_meanwhile_is_left_out() -> None:
     assert culprit.path[-1].function.endswith("gain")
 
 
+def test_a_frame_of_the_test_runner_that_takes_the_place_of_an_ended_one_is_another_call() -> None:
+    """Nothing tells that the first one has ended, and both may have one `id`."""
+    runner: dict[str, Any] = {}
+    source = "def call(one): one()\ndef run(one, other):\n    call(one)\n    call(other)"
+    exec(compile(source, pluggy.__file__, "exec"), runner)
+    counter = Counter()
+
+    def gain() -> None:
+        counter.value += 8
+
+    def idle() -> None: ...
+
+    culprit = followed(counter.read, lambda: runner["run"](idle, gain), slope=8)
+    assert [site.line for site in culprit.path if site.function == "run"] == [4]
+
+
 def test_a_path_that_ends_at_a_call_of_the_program_left_out_of_the_trace_says_so() -> None:
     counter = Counter()
 
