@@ -1,7 +1,8 @@
 """Repeat tests and judge what they retain: a pytest plugin that finds leaks.
 
-A test suite does not need to import this package: the markers and the fixture ``leakcheck`` are available once the
-plugin is installed. The names below are for annotations, for ``xfail(raises=LeakError)`` and for scripts.
+A test suite does not need to import this package: the markers and the fixture ``leakcheck`` are
+available once the plugin is installed. The names below are for annotations, for
+``xfail(raises=LeakError)`` and for scripts.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ _DEFINING_MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Import on first use: pytest imports this package in every run, because of its entry point, and a run without
-    # ``--leakcheck`` must not spend time on modules that it does not use.
+    # Import on first use: pytest imports this package in every run, because of its entry point, and
+    # a run without ``--leakcheck`` must not spend time on modules that it does not use.
     if name == "__version__":
         from importlib.metadata import version
 

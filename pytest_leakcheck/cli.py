@@ -18,7 +18,8 @@ from pytest_leakcheck.model.regular_file import FileError
 if TYPE_CHECKING:
     from pytest_leakcheck.report.html.page import Page
 
-# 128 + 13, the number of SIGPIPE: the status that a shell reports for a program that writes to a closed pipe.
+# 128 + 13, the number of SIGPIPE: the status that a shell reports for a program that writes to a
+# closed pipe.
 _CLOSED_PIPE: Final = 141
 
 
@@ -98,7 +99,8 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     if to_start and given.command != "watch":
         unknown += ["--", *to_start]
     if unknown:
-        # The parser of the subcommand reports unknown arguments, because it also prints the usage of the subcommand.
+        # The parser of the subcommand reports unknown arguments, because it also prints the usage
+        # of the subcommand.
         commands.choices[given.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     status: int = given.run(given)
     return status
@@ -110,10 +112,16 @@ def _add_report_parser(commands: Any) -> None:
         help="write an HTML page from a watch ledger or a --leakcheck-json report",
         description="Writes FILE.html, which loads nothing from the network.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="watch-PID.jsonl, or a file of --leakcheck-json")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="output folder (default: the folder of FILE)")
+    parser.add_argument(
+        "file", type=Path, metavar="FILE", help="watch-PID.jsonl, or a file of --leakcheck-json"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="output folder (default: the folder of FILE)"
+    )
     parser.add_argument("--no-open", action="store_true", help="do not open it in a browser")
-    parser.add_argument("--no-source", action="store_true", help="leave lines of source out of the page")
+    parser.add_argument(
+        "--no-source", action="store_true", help="leave lines of source out of the page"
+    )
     parser.set_defaults(run=_write_report)
 
 
@@ -130,7 +138,10 @@ def _write_report(given: argparse.Namespace) -> int:
         print(printable(f"pytest-leakcheck report: {named}{error}"), file=sys.stderr)
         return WRONG_USE
     except OSError as error:
-        print(printable(f"pytest-leakcheck report: {given.file}: {error.strerror or error}"), file=sys.stderr)
+        print(
+            printable(f"pytest-leakcheck report: {given.file}: {error.strerror or error}"),
+            file=sys.stderr,
+        )
         return WRONG_USE
     except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
         what = f"damaged: what it contains does not fit together ({describe_error(error)})"

@@ -48,24 +48,26 @@ def measure(
 ) -> Measurement:
     """Call a function repeatedly and judge what it retains.
 
-    For example, ``measure(work, fd=0, heap="1 MiB").check()`` raises `LeakError` if ``work`` leaks or exceeds these
-    levels.
+    For example, ``measure(work, fd=0, heap="1 MiB").check()`` raises `LeakError` if ``work`` leaks
+    or exceeds these levels.
 
     Args:
         function: Performs one iteration; its return value is dropped.
-        iterations: Number of judged calls, unless a red verdict or `max_time` ends the measurement earlier; 0 stops as
-            soon as the verdict is known.
+        iterations: Number of judged calls, unless a red verdict or `max_time` ends the measurement
+            earlier; 0 stops as soon as the verdict is known.
         warmup: Number of calls before the start level of each resource is read, at least 1.
-        max_time: Time limit for all calls together, in seconds; a call that has begun is not cut short.
-        min_time: Seconds that must pass before growth counts as a leak, and before an undecided measurement
-            of cheap calls ends; used only if `iterations` is 0.
-        levels: How far each resource may be above its start level; None limits only its growth. Without levels, the
-            growth of all resources that are judged by default is judged.
+        max_time: Time limit for all calls together, in seconds; a call that has begun is not cut
+            short.
+        min_time: Seconds that must pass before growth counts as a leak, and before an undecided
+            measurement of cheap calls ends; used only if `iterations` is 0.
+        levels: How far each resource may be above its start level; None limits only its growth.
+            Without levels, the growth of all resources that are judged by default is judged.
 
     Raises:
-        InputError: A resource is unknown, its level cannot be read, or another number is out of range.
-        BaseException: Any exception that `function` raises, unless the calls until then show a leak, such as growth
-            until descriptors or memory ran out.
+        InputError: A resource is unknown, its level cannot be read, or another number is out of
+            range.
+        BaseException: Any exception that `function` raises, unless the calls until then show a
+            leak, such as growth until descriptors or memory ran out.
     """
     name = getattr(function, "__qualname__", type(function).__name__)
     effort = Effort(iterations, warmup, max_time, min_time=min_time, in_script=True)

@@ -1,7 +1,7 @@
 """Read the test's own part, the test phase and the line to change from a call path.
 
-The harness is pytest, its plugins and this package. Under tox or nox, the project under test is installed like any
-other package; the line to change may still be in it.
+The harness is pytest, its plugins and this package. Under tox or nox, the project under test is
+installed like any other package; the line to change may still be in it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,26 @@ from pathlib import Path, PurePath
 from types import CodeType, CoroutineType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from pytest_leakcheck.model.culprit import PACKAGE_FOLDERS, CreationPath, Site, TestPhase, digest_of, is_installed
+from pytest_leakcheck.model.culprit import (
+    PACKAGE_FOLDERS,
+    CreationPath,
+    Site,
+    TestPhase,
+    digest_of,
+    is_installed,
+)
 
-# pytest functions that start a test phase (_pytest/runner.py), and those that run a fixture (_pytest/fixtures.py).
+# pytest functions that start a test phase (_pytest/runner.py), and those that run a fixture
+# (_pytest/fixtures.py).
 _PHASE_FUNCTIONS: Final[dict[str, TestPhase]] = {
     "pytest_runtest_setup": "setup",
     "pytest_runtest_call": "call",
     "pytest_runtest_teardown": "teardown",
 }
 _FIXTURE_FUNCTIONS: Final = frozenset({"call_fixture_func", "_teardown_yield_fixture"})
-_STDLIB_PREFIXES: Final = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")})
+_STDLIB_PREFIXES: Final = tuple(
+    {f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib")}
+)
 # Ends with a separator, so that a folder whose name only begins like this one does not match.
 PACKAGE_FOLDER: Final = f"{Path(__file__).parents[1]}{os.sep}"
 
@@ -63,11 +73,14 @@ def read_path(path: Sequence[Site]) -> CreationPath | None:
         elif name == "fixtures.py" and function in _FIXTURE_FUNCTIONS and begins < len(path):
             fixture = path[begins].function.rpartition(".")[2]
     own = tuple(path[begins:])
-    # If only standard library frames are left, either the harness called them, or their caller is unknown.
+    # If only standard library frames are left, either the harness called them, or their caller is
+    # unknown.
     if all(is_standard(site.file) for site in own):
         return None
     candidates = [site for site in reversed(own) if not is_standard(site.file)]
-    return CreationPath(own, next((site for site in candidates if is_own(site.file)), candidates[0]), phase, fixture)
+    return CreationPath(
+        own, next((site for site in candidates if is_own(site.file)), candidates[0]), phase, fixture
+    )
 
 
 def line_of(path: Sequence[Site]) -> tuple[str, int] | None:
@@ -82,7 +95,9 @@ def is_harness(file: str) -> bool:
     if file.startswith(_HARNESS_PREFIXES):
         return True
     parts = PurePath(file).parts
-    in_plugin_package = (folder in PACKAGE_FOLDERS and name.startswith("pytest_") for folder, name in pairwise(parts))
+    in_plugin_package = (
+        folder in PACKAGE_FOLDERS and name.startswith("pytest_") for folder, name in pairwise(parts)
+    )
     return is_installed(file) and (file in plugin_files() or any(in_plugin_package))
 
 
@@ -90,22 +105,33 @@ def is_harness(file: str) -> bool:
 def is_of_plugin(module: str) -> bool:
     """Return whether a module belongs to an installed pytest plugin, other than this package and the project."""
     file = getattr(sys.modules.get(module), "__file__", None)
-    return type(file) is str and not file.startswith(_HARNESS_PREFIXES) and is_harness(file) and not is_own(file)
+    return (
+        type(file) is str
+        and not file.startswith(_HARNESS_PREFIXES)
+        and is_harness(file)
+        and not is_own(file)
+    )
 
 
 def _file_name(file: str) -> str:
-    # `Path` would take seconds for all frames of thousands of call paths. Other functions here are cached for that.
+    # `Path` would take seconds for all frames of thousands of call paths. Other functions here are
+    # cached for that.
     return file.rpartition(os.sep)[2]
 
 
 @cache
 def plugin_files() -> frozenset[str]:
     """List the files of loaded pytest plugins: installed modules that define hooks, not the rest of their libraries."""
-    modules = [dict(vars(module)) for module in list(sys.modules.values()) if type(module) is ModuleType]
+    modules = [
+        dict(vars(module)) for module in list(sys.modules.values()) if type(module) is ModuleType
+    ]
     files = (
         names.get("__file__")
         for names in modules
-        if any(type(value) is FunctionType and name.startswith("pytest_") for name, value in names.items())
+        if any(
+            type(value) is FunctionType and name.startswith("pytest_")
+            for name, value in names.items()
+        )
     )
     return frozenset(file for file in files if file and is_installed(file))
 
@@ -113,7 +139,9 @@ def plugin_files() -> frozenset[str]:
 @cache
 def is_standard(file: str) -> bool:
     """Return whether a file belongs to the standard library."""
-    return file.startswith("<frozen ") or (file.startswith(_STDLIB_PREFIXES) and not is_installed(file))
+    return file.startswith("<frozen ") or (
+        file.startswith(_STDLIB_PREFIXES) and not is_installed(file)
+    )
 
 
 @cache
@@ -133,7 +161,8 @@ class _Project:
 
 def set_project(root: Path, packages: Sequence[str]) -> None:
     """Set the project under test, for the whole process: the distribution of `root`, and packages named by the user."""
-    # Its files are found here: during a search, the modules that this imports would look like a leak of the test.
+    # Its files are found here: during a search, the modules that this imports would look like a
+    # leak of the test.
     _Project.files = _find_files(_read_name(root))
     _Project.folders = tuple(_find_folders(packages))
 
@@ -142,8 +171,11 @@ def add_tested(test_file: Path) -> None:
     """Count the package of an installed test file, as ``--pyargs`` collects it, as part of the project."""
     if is_installed(str(test_file)):
         above = takewhile(lambda folder: folder.name not in PACKAGE_FOLDERS, test_file.parents)
-        # The outermost package: its folders of tests may be none, and a namespace around it is shared with others.
-        package = next((one for one in reversed([*above]) if (one / "__init__.py").exists()), test_file.parent)
+        # The outermost package: its folders of tests may be none, and a namespace around it is
+        # shared with others.
+        package = next(
+            (one for one in reversed([*above]) if (one / "__init__.py").exists()), test_file.parent
+        )
         _Project.folders = tuple({*_Project.folders, f"{package}{os.sep}"})
 
 
@@ -153,7 +185,9 @@ def _find_files(name: str) -> frozenset[str]:
         installed = distribution(name).files or ()
     except (PackageNotFoundError, ValueError, OSError):
         return frozenset()
-    return frozenset(os.path.normpath(str(file.locate())) for file in installed if file.suffix == ".py")
+    return frozenset(
+        os.path.normpath(str(file.locate())) for file in installed if file.suffix == ".py"
+    )
 
 
 def _find_folders(packages: Sequence[str]) -> Iterator[str]:
@@ -190,7 +224,9 @@ def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
     found: list[Site] = []
     while frame is not None:
         code = frame.f_code
-        found.append(Site(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname, call))
+        found.append(
+            Site(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_qualname, call)
+        )
         call = f"{code.co_qualname}()"
         frame = frame.f_back
     return tuple(reversed(found))
@@ -261,26 +297,43 @@ def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
     for site in path:
         function = site.function
         if not function and is_harness(site.file):
-            # Elsewhere the function does not matter, and to parse a file of pytest would take 4 to 16 ms.
-            function = _find_loaded_function(site) if _file_name(site.file) in ("runner.py", "fixtures.py") else "?"
+            # Elsewhere the function does not matter, and to parse a file of pytest would take 4 to
+            # 16 ms.
+            function = (
+                _find_loaded_function(site)
+                if _file_name(site.file) in ("runner.py", "fixtures.py")
+                else "?"
+            )
         named.append(replace(site, function=function or function_at(site.file, site.line)))
     called = [f"{below.function}()" for below in named[1:]]
-    return tuple(replace(site, call=call) for site, call in zip(named, [*called, named[-1].call], strict=True))
+    return tuple(
+        replace(site, call=call)
+        for site, call in zip(named, [*called, named[-1].call], strict=True)
+    )
 
 
 def _find_loaded_function(site: Site) -> str:
     """Return the name of the loaded module-level function around a site; ``?`` if there is none."""
     modules = [one for one in list(sys.modules.values()) if type(one) is ModuleType]
-    members = (one for module in modules if vars(module).get("__file__") == site.file for one in vars(module).values())
+    members = (
+        one
+        for module in modules
+        if vars(module).get("__file__") == site.file
+        for one in vars(module).values()
+    )
     for code in (one.__code__ for one in members if type(one) is FunctionType):
-        if code.co_filename == site.file and site.line in {line for _start, _end, line in code.co_lines()}:
+        if code.co_filename == site.file and site.line in {
+            line for _start, _end, line in code.co_lines()
+        }:
             return code.co_name
     return "?"
 
 
 def function_at(file: str, line: int) -> str:
     """Return the qualified name of the function that contains a line; ``<module>`` if there is none, or no source."""
-    inside = [(first, last, name) for first, last, name in _list_functions(file) if first <= line <= last]
+    inside = [
+        (first, last, name) for first, last, name in _list_functions(file) if first <= line <= last
+    ]
     # The innermost function has the highest first line.
     return max(inside)[2] if inside else "<module>"
 

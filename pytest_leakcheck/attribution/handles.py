@@ -1,7 +1,8 @@
 """List, count and recognize handles (units of a resource that have an identity, unlike bytes); describe the new ones.
 
-They are listed at each change of their number, so a listing must be cheap. Expensive details, such as the peer of a
-socket or the age of a process, are read only for survivors: new handles that still exist at the end.
+They are listed at each change of their number, so a listing must be cheap. Expensive details, such
+as the peer of a socket or the age of a process, are read only for survivors: new handles that still
+exist at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder, name_patterns
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.memory import parse_mappings, read_maps
-from pytest_leakcheck.probes.processes import family, read_command_line, show_command, thread_ids, zombies
+from pytest_leakcheck.probes.processes import (
+    family,
+    read_command_line,
+    show_command,
+    thread_ids,
+    zombies,
+)
 from pytest_leakcheck.probes.runtime_counters import list_tasks
 
 _TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([^\]]+)\]?$")
@@ -68,11 +75,17 @@ class Identities:
 def take_identities() -> Identities:
     """List all handles now; without /proc, only tasks and the threads that Python knows."""
     children = live_children()
-    of_children = {(pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()}
-    return Identities(open_targets(), running_threads(), children, of_children, live_tasks(), read_maps())
+    of_children = {
+        (pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()
+    }
+    return Identities(
+        open_targets(), running_threads(), children, of_children, live_tasks(), read_maps()
+    )
 
 
-def open_files(process: str = "self", known: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:
+def open_files(
+    process: str = "self", known: Mapping[int, str] = MappingProxyType({})
+) -> dict[int, str]:
     """List the open descriptors of a process, each with the identity of its file, also if that is moved or removed.
 
     Those that are `known` are not read again.
@@ -93,8 +106,9 @@ def _identity(status: os.stat_result) -> str:
 class ChangedFiles:
     """Lists the open descriptors of this process as they were a moment ago, with what has changed.
 
-    To list 2,000 takes 3 ms, too long for each change. A new descriptor has the lowest free number, so this looks at these
-    numbers and at those that were new before, and lists all only if their number is not as counted.
+    To list 2,000 takes 3 ms, too long for each change. A new descriptor has the lowest free number,
+    so this looks at these numbers and at those that were new before, and lists all only if their
+    number is not as counted.
     """
 
     def __init__(self, count: Callable[[], int]) -> None:
@@ -112,7 +126,9 @@ class ChangedFiles:
         found |= {fd: what for fd in self._recent if (what := _describe_file(fd))}
         wanted = self._count() + self._uncounted
         # A thread that waits in ``accept`` has reserved a number that no listing shows.
-        for fd in itertools.islice(itertools.filterfalse(found.__contains__, itertools.count()), _MOST_FREE):
+        for fd in itertools.islice(
+            itertools.filterfalse(found.__contains__, itertools.count()), _MOST_FREE
+        ):
             if len(found) >= wanted:
                 break
             if what := _describe_file(fd):
@@ -135,7 +151,10 @@ def _describe_file(fd: int) -> str:
 def running_threads() -> dict[int, str]:
     """Describe the threads of this process by native thread id; on Linux, including those that Python did not start."""
     named = {thread.native_id or 0: _describe_thread(thread) for thread in threading.enumerate()}
-    return {number: named.get(number) or _describe_native_thread(number) for number in map(int, thread_ids())}
+    return {
+        number: named.get(number) or _describe_native_thread(number)
+        for number in map(int, thread_ids())
+    }
 
 
 def live_children() -> dict[int, str]:
@@ -146,7 +165,10 @@ def live_children() -> dict[int, str]:
 
 def live_tasks() -> dict[int, str]:
     """Describe each task that `probes.runtime_counters.Tasks` counts, by ``id()``."""
-    return {id(task): f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()" for task in list_tasks()}
+    return {
+        id(task): f"task of {getattr(task.get_coro(), '__qualname__', 'a coroutine')}()"
+        for task in list_tasks()
+    }
 
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
@@ -162,7 +184,9 @@ def new_handles(before: Identities, after: Identities, resource: str) -> frozens
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Remainder, ...]]:
     """Describe the new handles, by name of the resource; a descriptor number reused for another target counts too."""
-    fds = group_files(describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target)
+    fds = group_files(
+        describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target
+    )
     for pid in before.children.keys() & after.children.keys():
         # The descriptors of a new child are part of the leak of that child.
         new_there = (
@@ -171,9 +195,13 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Remainde
             if whose == pid and before.of_children.get((pid, fd)) != target
         )
         note = f"in child {after.children[pid]}"
-        fds += tuple(replace(one, note=note) for one in group_files(map(describe_target, new_there)))
+        fds += tuple(
+            replace(one, note=note) for one in group_files(map(describe_target, new_there))
+        )
     threads = [name for number, name in after.threads.items() if number not in before.threads]
-    started = {pid: command for pid, command in after.children.items() if pid not in before.children}
+    started = {
+        pid: command for pid, command in after.children.items() if pid not in before.children
+    }
     found: dict[Handles, tuple[Remainder, ...]] = {
         "fds": tuple(sorted(fds, key=lambda one: -one.count)),
         "threads": group(_DIGITS.sub("N", name) for name in threads),
@@ -181,12 +209,20 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Remainde
         "tasks": _new_tasks_by_await(before.tasks, after.tasks),
         "mappings": _new_mappings_by_file(before.maps, after.maps),
     }
-    return {name: found[resource.handles] for name, resource in RESOURCES.items() if resource.handles in found}
+    return {
+        name: found[resource.handles]
+        for name, resource in RESOURCES.items()
+        if resource.handles in found
+    }
 
 
 def find_fullest(before: Identities, after: Identities) -> Fullest | None:
     """Return the child process that gained most descriptors; None if this process gained as many."""
-    new = [pid for (pid, fd), target in after.of_children.items() if before.of_children.get((pid, fd)) != target]
+    new = [
+        pid
+        for (pid, fd), target in after.of_children.items()
+        if before.of_children.get((pid, fd)) != target
+    ]
     gained = Counter(pid for pid in new if pid in before.children)
     own = len(new_handles(before, after, DESCRIPTORS))
     if not gained or own >= max(gained.values()):
@@ -214,7 +250,10 @@ def group_files(targets: Iterable[str]) -> tuple[Remainder, ...]:
         best = max(patterns.get(name, ()), key=common.__getitem__, default=name)
         members.setdefault(best if common[best] > 1 else name, []).append(name)
     grouped = Counter(
-        {_mark_differences(names, best): sum(map(counts.__getitem__, names)) for best, names in members.items()}
+        {
+            _mark_differences(names, best): sum(map(counts.__getitem__, names))
+            for best, names in members.items()
+        }
     )
     return tuple(Remainder(what, count) for what, count in grouped.most_common())
 
@@ -291,7 +330,8 @@ def _describe_process(pid: int, parent: int) -> str:
     if not words:
         return read_process_name(str(pid)) or "gone"
     if words == read_command_line(str(parent)):
-        # This process was forked. Its process name may differ from its parent's, as with a torch DataLoader worker.
+        # This process was forked. Its process name may differ from its parent's, as with a torch
+        # DataLoader worker.
         return f"{read_process_name(str(pid))} (forked)"
     return show_command(words, f"/proc/{pid}/cwd")
 
@@ -308,15 +348,21 @@ def _group_with_age(children: Mapping[int, str]) -> tuple[Remainder, ...]:
             began.append((psutil.Process(pid).create_time(), command))
     oldest = {command: start for start, command in sorted(began, reverse=True)}
     return tuple(
-        replace(one, note=f"the oldest for {now - oldest[one.what]:.1f} s") if one.what in oldest else one
+        replace(one, note=f"the oldest for {now - oldest[one.what]:.1f} s")
+        if one.what in oldest
+        else one
         for one in group(children.values())
     )
 
 
-def _new_tasks_by_await(before: Mapping[int, str], after: Mapping[int, str]) -> tuple[Remainder, ...]:
+def _new_tasks_by_await(
+    before: Mapping[int, str], after: Mapping[int, str]
+) -> tuple[Remainder, ...]:
     """Group the new tasks by what they run, and by the line of the program at which they wait."""
     awaits = {id(task): _describe_await(task) for task in list_tasks()}
-    counts = Counter((what, awaits.get(task, "")) for task, what in after.items() if task not in before)
+    counts = Counter(
+        (what, awaits.get(task, "")) for task, what in after.items() if task not in before
+    )
     return tuple(Remainder(what, count, note) for (what, note), count in counts.most_common())
 
 
@@ -332,7 +378,8 @@ def _new_mappings_by_file(before: bytes, after: bytes) -> tuple[Remainder, ...]:
     """Sum the newly mapped bytes by file, including growth of earlier mappings; leave out files with a small share."""
     gained: Counter[str] = Counter()
     count: Counter[str] = Counter()
-    # The kernel merges adjacent mappings without a file, so new memory may only make an earlier mapping larger.
+    # The kernel merges adjacent mappings without a file, so new memory may only make an earlier
+    # mapping larger.
     earlier = {one.start: one for one in parse_mappings(before)}
     for one in parse_mappings(after):
         known = earlier.get(one.start)
@@ -342,7 +389,10 @@ def _new_mappings_by_file(before: bytes, after: bytes) -> tuple[Remainder, ...]:
             gained[name] += more
             count[name] += 1
     most = (pair for pair in gained.most_common() if pair[1] >= _MIN_MAPPING_SHARE * gained.total())
-    return tuple(Remainder(name, count[name], f"{format_amount(size, 'bytes')} in all") for name, size in most)
+    return tuple(
+        Remainder(name, count[name], f"{format_amount(size, 'bytes')} in all")
+        for name, size in most
+    )
 
 
 # The parts of an entry that are searched.
@@ -355,7 +405,8 @@ _MIN_HANDLE_SHARE: Final = 0.8
 _SAMPLE_SIZE: Final = 24
 # Modules whose objects may hold memory but no handles.
 _MEMORY_ONLY_MODULES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
-# Standard library modules with types written in C whose objects keep file descriptors that they do not expose.
+# Standard library modules with types written in C whose objects keep file descriptors that they do
+# not expose.
 _STDLIB_WITH_DESCRIPTORS: Final = frozenset({"sqlite3", "_dbm", "_gdbm"})
 
 
@@ -365,22 +416,28 @@ class HandleKind:
 
     # A number that changes when a handle appears or disappears; it is cheap.
     count: Callable[[], int]
-    # The description of each handle, by identity; another description under the same one means another handle.
+    # The description of each handle, by identity; another description under the same one means
+    # another handle.
     list_now: Callable[[], Mapping[Any, str]]
-    # Whether the description is the size of the handle, so that the growth is that of the sum of the sizes.
+    # Whether the description is the size of the handle, so that the growth is that of the sum of
+    # the sizes.
     sized: bool = False
     # Whether `traced_children` can trace these handles in child processes too.
     in_children: bool = False
     # Whether these are entries of a folder, which child processes may create as well.
     in_folder: bool = False
-    # As `list_now`, but it reads no handle again that the given listing has; None if that would save nothing.
+    # As `list_now`, but it reads no handle again that the given listing has; None if that would
+    # save nothing.
     list_more: Callable[[Mapping[Any, str]], Mapping[Any, str]] | None = None
 
 
-def things_of(resource: str, count: Callable[[], int], folder: Folder | None = None) -> HandleKind | None:
+def things_of(
+    resource: str, count: Callable[[], int], folder: Folder | None = None
+) -> HandleKind | None:
     """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""
     kind = find_resource(resource).handles
-    # Without /proc, these are only counted: a listing of `threading` leaves out threads that are being started.
+    # Without /proc, these are only counted: a listing of `threading` leaves out threads that are
+    # being started.
     if kind == "fds" and _DESCRIPTORS_FOLDER.exists():
         return HandleKind(count, open_files, in_children=True, list_more=ChangedFiles(count))
     if kind == "threads" and _TASKS.exists():
@@ -399,7 +456,9 @@ def pieces_of(device: Vram) -> HandleKind | None:
     if device.pieces() is None:
         return None
     return HandleKind(
-        device.read, lambda: {key: str(size) for key, size in (device.pieces() or {}).items()}, sized=True
+        device.read,
+        lambda: {key: str(size) for key, size in (device.pieces() or {}).items()},
+        sized=True,
     )
 
 
@@ -410,13 +469,16 @@ def _hash_children_of_thread() -> int:
 
 
 def stand_for(
-    entries: Sequence[tuple[object, ...]], identities: Collection[Hashable], *, are_numbers: bool = False
+    entries: Sequence[tuple[object, ...]],
+    identities: Collection[Hashable],
+    *,
+    are_numbers: bool = False,
 ) -> bool:
     """Return whether entries (tuples of their parts) of a container stand for most of the handles, judged by a sample.
 
-    An entry stands for a handle if it contains its number or name, or the object itself. An object of a type written in
-    C cannot be inspected, so that one such object suffices, unless the handles are mere numbers, which Python code has
-    got. The entries may include some that are older.
+    An entry stands for a handle if it contains its number or name, or the object itself. An object
+    of a type written in C cannot be inspected, so that one such object suffices, unless the handles
+    are mere numbers, which Python code has got. The entries may include some that are older.
     """
     sample = entries[:: max(1, len(entries) // _SAMPLE_SIZE)]
     wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))
@@ -424,10 +486,15 @@ def stand_for(
     known = frozenset(key for key in identities if isinstance(key, (int, str)))
     found: set[Hashable] = set()
     for entry in sample:
-        levels = walk([part for part in entry if not is_shared(part)], lambda part: not is_shared(part), _MAX_PARTS)
+        levels = walk(
+            [part for part in entry if not is_shared(part)],
+            lambda part: not is_shared(part),
+            _MAX_PARTS,
+        )
         for depth, level in enumerate(levels, start=1):
             for part in level.values():
-                # An mmap duplicates the descriptor that it was made from, and does not expose the number of the copy.
+                # An mmap duplicates the descriptor that it was made from, and does not expose the
+                # number of the copy.
                 is_hidden = is_opaque_handle(type(part)) or type(part) is mmap.mmap
                 if is_hidden and depth <= _MAX_OPAQUE_DEPTH and not are_numbers:
                     return True
@@ -435,7 +502,9 @@ def stand_for(
     return len(found) >= _MIN_HANDLE_SHARE * wanted > 0
 
 
-def handles_of(one: object, identities: Collection[Hashable], *, by_value: bool = False) -> set[Hashable]:
+def handles_of(
+    one: object, identities: Collection[Hashable], *, by_value: bool = False
+) -> set[Hashable]:
     """Return the given handles that an object itself is; with `by_value`, also those whose number or name it is."""
     found: set[Hashable] = {id(one), _descriptor_of(one), _name_of_semaphore(one)}
     if by_value and type(one) is int:
@@ -475,7 +544,10 @@ def is_opaque_handle(kind: type) -> bool:
     """Return whether a type is written in C and its objects may keep handles that cannot be inspected."""
     # `module_of` bypasses the metaclass, which may override attribute access.
     top = str(module_of(kind)).partition(".")[0]
-    if (top in sys.stdlib_module_names and top not in _STDLIB_WITH_DESCRIPTORS) or top in _MEMORY_ONLY_MODULES:
+    if (
+        top in sys.stdlib_module_names and top not in _STDLIB_WITH_DESCRIPTORS
+    ) or top in _MEMORY_ONLY_MODULES:
         return False
-    # If a `class` statement made the type, the parts of its objects can be inspected, so no handle is hidden.
+    # If a `class` statement made the type, the parts of its objects can be inspected, so no handle
+    # is hidden.
     return is_c(kind)

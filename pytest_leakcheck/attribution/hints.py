@@ -16,9 +16,10 @@ from pytest_leakcheck.model.culprit import Culprit, Remainder
 class Shape:
     """One known shape of leak, and the advice to the user what to change.
 
-    It fits if the resource has one of these kinds of `handles` (any if empty), and if one of the patterns, if there are
-    any, matches: `path` matches ``file:function:call`` of a frame, `owner` the owner's name or a step to it, and `source`
-    the line to change, which is known of a child process as well.
+    It fits if the resource has one of these kinds of `handles` (any if empty), and if one of the
+    patterns, if there are any, matches: `path` matches ``file:function:call`` of a frame, `owner`
+    the owner's name or a step to it, and `source` the line to change, which is known of a child
+    process as well.
     """
 
     advice: str
@@ -36,14 +37,18 @@ class Shape:
         owner = culprit.owner
         texts = {
             self.path: _iter_frames(culprit),
-            self.owner: (owner.name, *(f"{step.holder} {step.via}" for step in owner.steps)) if owner else (),
+            self.owner: (owner.name, *(f"{step.holder} {step.via}" for step in owner.steps))
+            if owner
+            else (),
             self.holds: (owner.holds,) if owner else (),
             self.cycle: (" ".join(culprit.cycle),),
             self.survivor: (one.what for one in held),
             self.source: (culprit.source,),
         }
         texts.pop("", None)
-        return not texts or any(re.search(pattern, text) for pattern, some in texts.items() for text in some)
+        return not texts or any(
+            re.search(pattern, text) for pattern, some in texts.items() for text in some
+        )
 
 
 def _iter_frames(culprit: Culprit) -> Iterator[str]:
@@ -115,7 +120,11 @@ SHAPES: Final = (
         "children fds",
         path=r"subprocess\.py",
     ),
-    Shape("a thread does not end: signal it to stop, then join() it", "threads", path=r"threading\.py:Thread\.start"),
+    Shape(
+        "a thread does not end: signal it to stop, then join() it",
+        "threads",
+        path=r"threading\.py:Thread\.start",
+    ),
     Shape(
         "mkdtemp() and mkstemp() never remove what they create: use TemporaryDirectory() or NamedTemporaryFile(), "
         "or remove it yourself",
@@ -127,7 +136,10 @@ SHAPES: Final = (
         owner=r"logging\.getLogger|\bLogger\b",
     ),
     Shape("an unbounded cache keeps every result: set maxsize, or clear it", owner=r"lru_cache"),
-    Shape("an asyncio task is neither awaited nor cancelled: await it, or use asyncio.TaskGroup", "tasks"),
+    Shape(
+        "an asyncio task is neither awaited nor cancelled: await it, or use asyncio.TaskGroup",
+        "tasks",
+    ),
     Shape(
         "close() it, or use it in a `with` statement",
         "fds",

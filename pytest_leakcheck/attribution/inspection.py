@@ -1,7 +1,8 @@
 """Inspect types, sizes, entries, attributes and parts of objects without running their code.
 
-A lazy proxy imports a library if its ``__class__`` is read, and arrays compare element by element. So types are read
-with ``type()``, values compared by identity, and attributes of classes read without the metaclass.
+A lazy proxy imports a library if its ``__class__`` is read, and arrays compare element by element.
+So types are read with ``type()``, values compared by identity, and attributes of classes read
+without the metaclass.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ qualname_of = type.__dict__["__qualname__"].__get__
 _flags_of = type.__dict__["__flags__"].__get__
 # Py_TPFLAGS_HEAPTYPE (Include/object.h).
 _HEAP_TYPE_FLAG: Final = 1 << 9
-# A `class` statement leaves one of these names, unless a base has the attribute dict and no slots are declared.
+# A `class` statement leaves one of these names, unless a base has the attribute dict and no slots
+# are declared.
 _CLASS_STATEMENT_NAMES: Final = frozenset({"__dict__", "__slots__", "__weakref__"})
 C_DESCRIPTOR_TYPES: Final = frozenset(
     {
@@ -60,8 +62,15 @@ C_DESCRIPTOR_TYPES: Final = frozenset(
 _STDLIB_WITH_C_MEMORY: Final = frozenset(
     {"_bz2", "_ctypes", "_hashlib", "_lzma", "_ssl", "_zstd", "mmap", "pyexpat", "sqlite3", "zlib"}
 )
-_OBJECTS_ONLY_MODULES: Final = frozenset({"builtins", *sys.stdlib_module_names}) - _STDLIB_WITH_C_MEMORY
-_C_METHOD_TYPES: Final = (type(str.join), type(object.__init__), type("".__str__), type(dict.__dict__["fromkeys"]))
+_OBJECTS_ONLY_MODULES: Final = (
+    frozenset({"builtins", *sys.stdlib_module_names}) - _STDLIB_WITH_C_MEMORY
+)
+_C_METHOD_TYPES: Final = (
+    type(str.join),
+    type(object.__init__),
+    type("".__str__),
+    type(dict.__dict__["fromkeys"]),
+)
 
 
 def class_name(kind: type) -> str:
@@ -114,7 +123,10 @@ def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
 def array_types() -> dict[int, str]:
     """Return the names of types that keep their data elsewhere (loaded arrays, in-memory files), by type ``id()``."""
     wanted = (("numpy", "ndarray"), ("torch", "Tensor"), ("io", "StringIO"), ("io", "BytesIO"))
-    found = ((getattr(sys.modules.get(module), name, None), f"{module}.{name}") for module, name in wanted)
+    found = (
+        (getattr(sys.modules.get(module), name, None), f"{module}.{name}")
+        for module, name in wanted
+    )
     return {id(kind): name for kind, name in found if kind is not None}
 
 
@@ -146,7 +158,9 @@ def is_c(kind: type) -> bool:
         return True
     # C can create heap types too. Their methods and attributes are descriptors written in C.
     names = namespace_of(kind)
-    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(type(one) in C_DESCRIPTOR_TYPES for one in names.values())
+    return _CLASS_STATEMENT_NAMES.isdisjoint(names) and any(
+        type(one) in C_DESCRIPTOR_TYPES for one in names.values()
+    )
 
 
 def is_of_extension(kind: type) -> bool:
@@ -177,7 +191,11 @@ def walk(
         yield level
         if len(seen) >= limit:
             return
-        new = ((id(one), one) for one in referents(*level.values()) if id(one) not in seen and is_part(one))
+        new = (
+            (id(one), one)
+            for one in referents(*level.values())
+            if id(one) not in seen and is_part(one)
+        )
         level = dict(islice(new, limit))
 
 
@@ -221,12 +239,16 @@ def is_opaque(one: object) -> bool:
 
 def _own_parts(one: object, beside: object) -> list[tuple[int, object]]:
     shared = _sized_parts(beside)
-    return [(size_of(part), part) for place, part in _sized_parts(one).items() if place not in shared]
+    return [
+        (size_of(part), part) for place, part in _sized_parts(one).items() if place not in shared
+    ]
 
 
 def _sized_parts(one: object) -> dict[int, object]:
     # A traceback keeps the variables of its frames.
-    return parts_of(walk((one,), lambda part: type(part) is types.FrameType or not is_shared(part), _MAX_PARTS))
+    return parts_of(
+        walk((one,), lambda part: type(part) is types.FrameType or not is_shared(part), _MAX_PARTS)
+    )
 
 
 def instance_dict(one: object) -> dict[str, object] | None:
@@ -265,7 +287,8 @@ def variables_of(one: Any) -> dict[str, object]:
 def show_key(key: Any) -> str:
     """Return a key of a dict that is part of a program; of a text, a large number or another object, only the type.
 
-    Keys are values of the running program, such as tokens of its sessions. Its constants say where to look.
+    Keys are values of the running program, such as tokens of its sessions. Its constants say where
+    to look.
     """
     kind = type(key)
     if key is None or kind is bool or (kind is int and abs(key) < _MIN_LARGE):
@@ -301,7 +324,8 @@ def describe_many(entries: Collection[object], count: int) -> str:
         by_type.setdefault(id(type(one)), []).append(one)
     most = max(by_type.values(), key=len)
     name = array_types().get(id(type(most[0])), type_name(most[0]))
-    # In a chain, one entry contains the other, whose bytes are then all shared: the larger result is the right one.
+    # In a chain, one entry contains the other, whose bytes are then all shared: the larger result
+    # is the right one.
     beside = most[1] if len(most) > 1 else None
     each = max(own_size(most[0], beside), own_size(beside, most[0]) if beside is not None else 0)
     return f"{count} × {name}, {each:,} B each"

@@ -34,7 +34,8 @@ class Timer:
 
     Attributes:
         seconds: The interval of a thread; of a scheduled call, how long it still waits.
-        held: The timer with what it is made with, also the numbers in that; empty if something else holds the timer too.
+        held: The timer with what it is made with, also the numbers in that; empty if something else
+            holds the timer too.
         thread: The native id of its thread; 0 if it has none.
     """
 
@@ -61,7 +62,11 @@ def _threads(earlier: Collection[int]) -> Iterator[Timer]:
         if type(interval) in (int, float):
             # The list of all threads is one more.
             alone = _references_to(one) <= _of_thread() + 1
-            held = (one, *_parts_of_call(function, own.get("args"), own.get("kwargs"))) if alone else ()
+            held = (
+                (one, *_parts_of_call(function, own.get("args"), own.get("kwargs")))
+                if alone
+                else ()
+            )
             yield Timer(float(interval), held, one.native_id or 0)
 
 
@@ -76,24 +81,38 @@ def _scheduled_calls() -> Iterator[Timer]:
     new = {id(one) for one in objects if type(one) is loop_type}
     del objects
     futures = _future_types()
-    # How many references Python adds to count them depends on its version; the loop's list is one more.
+    # How many references Python adds to count them depends on its version; the loop's list is one
+    # more.
     most = _count_references([object()])[0] + 1
     for one, count in zip(calls, _count_references(calls), strict=True):
         alone, loop, function = count <= most, one._loop, one._callback
         # A loop that the test makes and leaves ends nothing.
-        runs = type(loop) is loop_type and not loop._closed and (id(loop) not in new or loop._thread_id is not None)
+        runs = (
+            type(loop) is loop_type
+            and not loop._closed
+            and (id(loop) not in new or loop._thread_id is not None)
+        )
         if not runs or one._cancelled or not one._scheduled or _starts_timer(function):
             continue
         held = _parts_of_call(function, one._args, None)
         # That a wait ends does not end what waits.
-        parts = (part for level in walk(held, lambda part: not is_shared(part), _MAX_PARTS) for part in level.values())
+        parts = (
+            part
+            for level in walk(held, lambda part: not is_shared(part), _MAX_PARTS)
+            for part in level.values()
+        )
         if not any(type(part) in _SUSPENDED or type(part) in futures for part in parts):
             yield Timer(one.when() - clock.monotonic(), (one, *held) if alone else ())
 
 
 def _future_types() -> tuple[Any, ...]:
     modules = (sys.modules.get("asyncio.futures"), sys.modules.get("asyncio.tasks"))
-    return tuple(kind for module in modules for name in _FUTURES if (kind := getattr(module, name, None)) is not None)
+    return tuple(
+        kind
+        for module in modules
+        for name in _FUTURES
+        if (kind := getattr(module, name, None)) is not None
+    )
 
 
 def _parts_of_call(function: Any, args: Any, kwargs: Any) -> tuple[object, ...]:
@@ -102,7 +121,11 @@ def _parts_of_call(function: Any, args: Any, kwargs: Any) -> tuple[object, ...]:
     parts += args if type(args) in (list, tuple) else ()
     parts += kwargs.values() if type(kwargs) is dict else ()
     while type(function) in (partial, MethodType):
-        parts += (*function.args, *function.keywords.values()) if type(function) is partial else (function.__self__,)
+        parts += (
+            (*function.args, *function.keywords.values())
+            if type(function) is partial
+            else (function.__self__,)
+        )
         function = _called(function)
     if type(function) is FunctionType:
         parts += gc.get_referents(*function.__closure__ or ())
@@ -116,7 +139,9 @@ def _called(function: Any) -> Any:
 def _starts_timer(function: Any) -> bool:
     while type(function) in (partial, MethodType):
         function = _called(function)
-    return type(function) is FunctionType and not _STARTS_TIMER.isdisjoint(function.__code__.co_names)
+    return type(function) is FunctionType and not _STARTS_TIMER.isdisjoint(
+        function.__code__.co_names
+    )
 
 
 def _count_references(listed: list[Any]) -> list[int]:

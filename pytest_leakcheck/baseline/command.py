@@ -19,12 +19,20 @@ from pytest_leakcheck.model.units import format_count, format_rate
 
 def add_parser(commands: Any) -> None:
     """Add the parser of the subcommand."""
-    parser = commands.add_parser("baseline", help="list the known leaks of a suite, or join files of them")
+    parser = commands.add_parser(
+        "baseline", help="list the known leaks of a suite, or join files of them"
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="print a line for each known leak")
-    listing.add_argument("file", type=Path, nargs="?", default=Path("leakcheck-baseline.json"), help="the file")
-    joining = actions.add_parser("merge", help="print a file with the entries of several, such as those of a CI matrix")
-    joining.add_argument("files", type=Path, nargs="+", metavar="file", help="a file; the first has the last word")
+    listing.add_argument(
+        "file", type=Path, nargs="?", default=Path("leakcheck-baseline.json"), help="the file"
+    )
+    joining = actions.add_parser(
+        "merge", help="print a file with the entries of several, such as those of a CI matrix"
+    )
+    joining.add_argument(
+        "files", type=Path, nargs="+", metavar="file", help="a file; the first has the last word"
+    )
     parser.set_defaults(run=run)
 
 
@@ -35,7 +43,12 @@ def run(arguments: argparse.Namespace) -> int:
             text = to_text(merge(read(path) for path in arguments.files))
             # As JSON escapes it, since the output may be a terminal.
             print(
-                re.sub(r"[^\n -~]", lambda one: one[0] if one[0].isprintable() else dumps(one[0])[1:-1], text), end=""
+                re.sub(
+                    r"[^\n -~]",
+                    lambda one: one[0] if one[0].isprintable() else dumps(one[0])[1:-1],
+                    text,
+                ),
+                end="",
             )
             return 0
         baseline = read(arguments.file)
@@ -47,7 +60,17 @@ def run(arguments: argparse.Namespace) -> int:
         known = RESOURCES.get(leak.resource)
         rate = format_rate(leak.rate, known.unit if known is not None else "count")
         where = leak.owner or leak.site or "cause unknown"
-        parts = (short_id(leak.finding), f"{leak.resource} {rate}", where, format_count(len(leak.tests), "test"))
-        notes = (leak.package, leak.reason, leak.link, f"expires {leak.expires}" if leak.expires else "")
+        parts = (
+            short_id(leak.finding),
+            f"{leak.resource} {rate}",
+            where,
+            format_count(len(leak.tests), "test"),
+        )
+        notes = (
+            leak.package,
+            leak.reason,
+            leak.link,
+            f"expires {leak.expires}" if leak.expires else "",
+        )
         print(printable("  ".join((*parts, *filter(None, notes)))))
     return 0

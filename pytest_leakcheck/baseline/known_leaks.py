@@ -1,7 +1,7 @@
 """The file of known leaks, ``leakcheck-baseline.json``: its text, which findings it lists, and how it is updated.
 
-An entry is one cause. Its keys are sorted, and the entries by their id, so two branches that add different leaks merge
-without a conflict, and two updates in a row write the same bytes.
+An entry is one cause. Its keys are sorted, and the entries by their id, so two branches that add
+different leaks merge without a conflict, and two updates in a row write the same bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from pytest_leakcheck.model.resources import RESOURCES, find_resource
 # Keys that are written even if they are empty, for people to fill in.
 _FOR_PEOPLE: Final = ("reason", "link", "expires")
 _CONDITIONS: Final = ("python", "platform")
-# A known leak has grown if its rate is more than this multiple of the recorded one, and by at least one unit.
+# A known leak has grown if its rate is more than this multiple of the recorded one, and by at least
+# one unit.
 GROWN_RATIO: Final = 1.5
 State: TypeAlias = Literal["new", "known", "grown", "expired"]
 # More tests than this of one file are written as ``file::*``.
@@ -62,14 +63,17 @@ class KnownLeak:
 
     Attributes:
         rate: Growth per iteration, in the unit of the resource.
-        owner: The object that retains the growth; empty if it was never found, or is everybody's, such as ``sys.path``.
+        owner: The object that retains the growth; empty if it was never found, or is everybody's,
+            such as ``sys.path``.
         site: The line that creates the resource, as file and function; empty if it was never found.
         tests: The tests that reach it, sorted: node ids, or ``file::*`` for all tests of a file.
         seen: The date on which the entry was added.
         expires: The date from which the entry counts no more. Empty: never.
         package: The installed package that creates the resource; empty if it is the project.
-        only: Where the entry counts: ``python`` (a version specifier) and ``platform`` (as in ``sys.platform``).
-        fault: The function that raises on the failing path that leaks, and where; empty if the test leaks as it is.
+        only: Where the entry counts: ``python`` (a version specifier) and ``platform`` (as in
+            ``sys.platform``).
+        fault: The function that raises on the failing path that leaks, and where; empty if the test
+            leaks as it is.
         rest: What else people or other versions have written, by key.
     """
 
@@ -135,7 +139,9 @@ def read(path: Path) -> Baseline:
         baseline = decode(Baseline, parse(text))
         _check_depth((baseline.rest, *(leak.rest for leak in baseline.known)))
     except DecodeError as error:
-        raise BaselineError(f"{path}: {error}. Restore the file, or delete it and write a new one") from None
+        raise BaselineError(
+            f"{path}: {error}. Restore the file, or delete it and write a new one"
+        ) from None
     except OSError as error:
         raise BaselineError(f"{path}: {error.strerror}" if error.strerror else str(error)) from None
     for at, leak in enumerate(baseline.known):
@@ -152,7 +158,11 @@ def to_text(baseline: Baseline) -> str:
 
 def _check_depth(values: Iterable[Any]) -> None:
     for _depth in range(_MAX_DEPTH):
-        parts = [one.values() if isinstance(one, dict) else one for one in values if isinstance(one, (dict, list))]
+        parts = [
+            one.values() if isinstance(one, dict) else one
+            for one in values
+            if isinstance(one, (dict, list))
+        ]
         values = [part for some in parts for part in some]
     if values:
         raise DecodeError("its values are nested too deeply")
@@ -163,7 +173,9 @@ def _check(leak: KnownLeak, where: str) -> None:
         try:
             dt.date.fromisoformat(leak.expires)
         except ValueError:
-            raise BaselineError(f"{where}.expires: {leak.expires!r} is not a date: write 2027-01-31") from None
+            raise BaselineError(
+                f"{where}.expires: {leak.expires!r} is not a date: write 2027-01-31"
+            ) from None
     unknown = [key for key in leak.only if key not in _CONDITIONS]
     if unknown:
         raise BaselineError(f"{where}.only: {unknown[0]!r} is not one of {', '.join(_CONDITIONS)}")
@@ -174,7 +186,9 @@ def _check(leak: KnownLeak, where: str) -> None:
         try:
             SpecifierSet(leak.only["python"])
         except InvalidSpecifier:
-            raise BaselineError(f"{where}.only.python: {leak.only['python']!r} is no version: write >=3.12") from None
+            raise BaselineError(
+                f"{where}.only.python: {leak.only['python']!r} is no version: write >=3.12"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,41 +239,72 @@ class KnownLeaks:
     def find(self, finding: Finding) -> KnownLeak | None:
         """Return the entry of a cause: the one of its name, or if either name is uncertain, one that lists its test."""
         owner, line = own_owner(finding.culprit), own_line(finding.culprit)
-        # A run on a busy machine may find less of a cause, and what an event loop creates has another line in each run.
+        # A run on a busy machine may find less of a cause, and what an event loop creates has
+        # another line in each run.
         is_uncertain = owner is None and (line is None or is_of_tests(line.file))
         site = site_of(finding) if line else ""
         named = [
             *(self._named.get(finding.fingerprint, ()) if owner or line else ()),
-            *(one for one in self._named.get(owner.name if owner else "", ()) if not _is_of_namesake(one, finding)),
-            *(one for one in self._named.get(site, ()) if not (owner and one.owner) and not is_outdated(one, finding)),
+            *(
+                one
+                for one in self._named.get(owner.name if owner else "", ())
+                if not _is_of_namesake(one, finding)
+            ),
+            *(
+                one
+                for one in self._named.get(site, ())
+                if not (owner and one.owner) and not is_outdated(one, finding)
+            ),
         ]
         listing = [one for name in _names_of(finding.test) for one in self._named.get(name, ())]
-        listed = [one for one in listing if is_uncertain or one.is_uncertain or is_outdated(one, finding)]
+        listed = [
+            one for one in listing if is_uncertain or one.is_uncertain or is_outdated(one, finding)
+        ]
         for entries in (named, listed):
             if covering := [
-                one for one in entries if one.covers(finding.verdict.resource) and one.fault == _fault_of(finding)
+                one
+                for one in entries
+                if one.covers(finding.verdict.resource) and one.fault == _fault_of(finding)
             ]:
                 # Of several, the one of the resource itself, and the fastest.
-                return max(covering, key=lambda one: (one.resource == finding.verdict.resource, one.rate, one.finding))
+                return max(
+                    covering,
+                    key=lambda one: (
+                        one.resource == finding.verdict.resource,
+                        one.rate,
+                        one.finding,
+                    ),
+                )
         return None
 
     def with_id(self, finding: Finding) -> KnownLeak | None:
         """Return the entry with the id of a finding, whatever its tests."""
         return next(
-            (one for one in self._named.get(finding.fingerprint, ()) if one.finding == finding.fingerprint), None
+            (
+                one
+                for one in self._named.get(finding.fingerprint, ())
+                if one.finding == finding.fingerprint
+            ),
+            None,
         )
 
 
 def is_outdated(leak: KnownLeak, finding: Finding) -> bool:
     """Return whether the id of an entry is of an earlier version, which told causes apart by the owner's name alone."""
     former = fingerprint_of_owner(leak.resource, finding.culprit)
-    return leak.finding == former != fingerprint(finding.test, leak.resource, finding.culprit, finding.fault)
+    return (
+        leak.finding
+        == former
+        != fingerprint(finding.test, leak.resource, finding.culprit, finding.fault)
+    )
 
 
 def _is_of_namesake(leak: KnownLeak, finding: Finding) -> bool:
     """Return whether an entry is of an owner with the same name in another module, by its id."""
     ours = fingerprint(finding.test, leak.resource, finding.culprit, finding.fault)
-    return leak.finding != ours and leak.finding[len(short_id(ours)) :] == ours[len(short_id(ours)) :]
+    return (
+        leak.finding != ours and leak.finding[len(short_id(ours)) :] == ours[len(short_id(ours)) :]
+    )
 
 
 def _names_of(test: str) -> tuple[str, str]:
@@ -310,8 +355,8 @@ def site_of(finding: Finding) -> str:
 class Observed:
     """What a session has found: `leaks` that the file may list, new and known, in the order in which they came.
 
-    For each test that has run and that an entry lists, `floors` has the floor of each resource with the verdict ``ok``;
-    `of_faults` has the same for its failing paths, by the place of the fault.
+    For each test that has run and that an entry lists, `floors` has the floor of each resource with
+    the verdict ``ok``; `of_faults` has the same for its failing paths, by the place of the fault.
     `whole`: all tests of the suite were selected and have run.
     """
 
@@ -347,8 +392,8 @@ class Update(NamedTuple):
 
 def find_fixed(baseline: Baseline, observed: Observed) -> tuple[KnownLeak, ...]:
     """Return the entries whose leak is gone: each test that they list has run, and would have shown it."""
-    # Entries that do not count here say nothing, nor do tests that did not run, were inconclusive, or had a weaker
-    # floor.
+    # Entries that do not count here say nothing, nor do tests that did not run, were inconclusive,
+    # or had a weaker floor.
     known = KnownLeaks(baseline, "")
     found = {id(known.find(finding)) for finding in observed.leaks}
     leaks = (leak for leak in baseline.known if counts_here(leak) and id(leak) not in found)
@@ -359,7 +404,15 @@ def find_outdated(baseline: Baseline, observed: Observed) -> tuple[str, ...]:
     """Return the ids of the entries of an earlier version that an update replaces."""
     known = KnownLeaks(baseline, "")
     matches = ((known.find(finding), finding) for finding in observed.leaks)
-    return tuple(sorted({leak.finding for leak, finding in matches if leak is not None and is_outdated(leak, finding)}))
+    return tuple(
+        sorted(
+            {
+                leak.finding
+                for leak, finding in matches
+                if leak is not None and is_outdated(leak, finding)
+            }
+        )
+    )
 
 
 def update(baseline: Baseline, observed: Observed, today: str) -> Update:
@@ -372,7 +425,9 @@ def update(baseline: Baseline, observed: Observed, today: str) -> Update:
     moved: dict[int, set[str]] = defaultdict(set)
     for finding in sorted(observed.leaks, key=_best_named_first):
         leak = known.find(finding) or known.with_id(finding)
-        former = leak if leak is not None and is_outdated(leak, finding) and site_of(finding) else None
+        former = (
+            leak if leak is not None and is_outdated(leak, finding) and site_of(finding) else None
+        )
         if leak is None or former is not None:
             leak = _entry_for(finding, today, former)
             at[id(leak)] = len(entries)
@@ -401,7 +456,13 @@ def update(baseline: Baseline, observed: Observed, today: str) -> Update:
 def _best_named_first(finding: Finding) -> tuple[bool, bool, bool, str, str]:
     """Return a key to sort by: the order in which xdist workers report must not matter, and a handle leads its objects."""
     owner, line = own_owner(finding.culprit), own_line(finding.culprit)
-    return owner is None, line is None, finding.verdict.traits.counts_python, finding.test, finding.fingerprint
+    return (
+        owner is None,
+        line is None,
+        finding.verdict.traits.counts_python,
+        finding.test,
+        finding.fingerprint,
+    )
 
 
 def _with_findings(leak: KnownLeak, findings: Sequence[Finding]) -> KnownLeak:
@@ -410,7 +471,9 @@ def _with_findings(leak: KnownLeak, findings: Sequence[Finding]) -> KnownLeak:
     site = leak.site or next(filter(None, map(site_of, findings)), "")
     rate = max((_rate_in(finding, leak.resource) for finding in findings), default=0.0)
     tests = (*leak.tests, *(finding.test for finding in findings if not leak.lists(finding.test)))
-    leak = replace(leak, owner=owner, site=site, rate=_rate_of(leak, rate) if rate else leak.rate, tests=tests)
+    leak = replace(
+        leak, owner=owner, site=site, rate=_rate_of(leak, rate) if rate else leak.rate, tests=tests
+    )
     return replace(leak, tests=_fold(leak))
 
 
@@ -440,10 +503,19 @@ def merge(baselines: Iterable[Baseline]) -> Baseline:
         rest = {**baseline.rest, **rest}
         for leak in baseline.known:
             # Entries for different versions of Python or platforms stay apart.
-            first = merged.setdefault(key := (leak.finding, *map(str, sorted(leak.only.items()))), leak)
-            texts = {name: getattr(first, name) or getattr(leak, name) for name in ("owner", "site", "reason", "link")}
+            first = merged.setdefault(
+                key := (leak.finding, *map(str, sorted(leak.only.items()))), leak
+            )
+            texts = {
+                name: getattr(first, name) or getattr(leak, name)
+                for name in ("owner", "site", "reason", "link")
+            }
             tests = _fold(replace(first, tests=(*first.tests, *leak.tests)))
-            rate, seen, others = max(first.rate, leak.rate), min(first.seen, leak.seen), {**leak.rest, **first.rest}
+            rate, seen, others = (
+                max(first.rate, leak.rate),
+                min(first.seen, leak.seen),
+                {**leak.rest, **first.rest},
+            )
             merged[key] = replace(first, tests=tests, rate=rate, seen=seen, rest=others, **texts)
     return Baseline(_sorted(merged.values()), rest)
 
@@ -470,11 +542,22 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
 
 def _entry_for(finding: Finding, today: str, former: KnownLeak | None) -> KnownLeak:
     """Return an entry for a finding, with what people wrote in the one of an earlier version that it replaces."""
-    path = finding.culprit.where.path if finding.culprit is not None and finding.culprit.where is not None else ()
+    path = (
+        finding.culprit.where.path
+        if finding.culprit is not None and finding.culprit.where is not None
+        else ()
+    )
     line = own_line(finding.culprit)
-    # The innermost file in an installed package begins with its name; there is none if only the project's code is seen.
-    files = () if line is not None and is_installed(line.file) else (site.file for site in reversed(path))
-    package = PurePath(next(map(short_file, filter(is_installed, files)), "").partition("/")[0]).stem
+    # The innermost file in an installed package begins with its name; there is none if only the
+    # project's code is seen.
+    files = (
+        ()
+        if line is not None and is_installed(line.file)
+        else (site.file for site in reversed(path))
+    )
+    package = PurePath(
+        next(map(short_file, filter(is_installed, files)), "").partition("/")[0]
+    ).stem
     return replace(
         former or KnownLeak("", "", "", 0.0, "", "", (), today),
         finding=finding.fingerprint,
@@ -502,7 +585,14 @@ def _fold(leak: KnownLeak) -> tuple[str, ...]:
     most = math.inf if leak.is_uncertain else _MAX_TESTS_PER_FILE
     counts = Counter(test.partition("::")[0] for test in unique)
     whole = {file for file, count in counts.items() if count > most or f"{file}::*" in unique}
-    return tuple(sorted({f"{file}::*" if (file := test.partition("::")[0]) in whole else test for test in unique}))
+    return tuple(
+        sorted(
+            {
+                f"{file}::*" if (file := test.partition("::")[0]) in whole else test
+                for test in unique
+            }
+        )
+    )
 
 
 def _round_up(rate: float, resource: str) -> float:

@@ -16,7 +16,13 @@ from platform import python_version
 from typing import ClassVar, Final
 
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.culprit import Culprit, library_lines, own_owner, short_file, standard_lines
+from pytest_leakcheck.model.culprit import (
+    Culprit,
+    library_lines,
+    own_owner,
+    short_file,
+    standard_lines,
+)
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.finding import Finding
 
@@ -32,16 +38,19 @@ class LibraryLeak:
     """One known leak of an installed package, or of CPython: of the package ``python``.
 
     Attributes:
-        versions: A version specifier (PEP 440): the releases that leak. Of CPython, there is one for each series of releases
-            that leak, separated by ``|``; what each is below is a release that fixes the leak.
+        versions: A version specifier (PEP 440): the releases that leak. Of CPython, there is one
+            for each series of releases that leak, separated by ``|``; what each is below is a
+            release that fixes the leak.
         text: What leaks, in one sentence without a full stop.
         name: Also that of the reproduction in ``ci/library_leaks``; empty for a user's line.
         resources: The resources that grow; empty for any.
-        owner: A pattern of the object that retains the growth, for findings that name it. It also fits what this object
-            contains. ``*`` stands for any characters. Empty if nothing in Python retains it.
-        site: A pattern of a line of the package on the call path, as ``file:function``, for findings without an owner, or
-            with one that any code may add to, such as ``os.register_at_fork``. Of CPython, it is a line of the standard
-            library that runs no other code. Empty if the owner is always found.
+        owner: A pattern of the object that retains the growth, for findings that name it. It also
+            fits what this object contains. ``*`` stands for any characters. Empty if nothing in
+            Python retains it.
+        site: A pattern of a line of the package on the call path, as ``file:function``, for
+            findings without an owner, or with one that any code may add to, such as
+            ``os.register_at_fork``. Of CPython, it is a line of the standard library that runs no
+            other code. Empty if the owner is always found.
     """
 
     SPARSE: ClassVar = True
@@ -86,8 +95,14 @@ def find_library_leak(finding: Finding, lines: tuple[str, ...]) -> LibraryLeak |
     if culprit is None:
         return None
     leaks = (*parse_lines(lines), *read_shipped())
-    found = next((leak for leak in leaks if fits(leak, resource, culprit) and is_installed(leak)), None)
-    return replace(found, text=f"{found.text}; {fixed}") if found and (fixed := _say_what_fixes(found)) else found
+    found = next(
+        (leak for leak in leaks if fits(leak, resource, culprit) and is_installed(leak)), None
+    )
+    return (
+        replace(found, text=f"{found.text}; {fixed}")
+        if found and (fixed := _say_what_fixes(found))
+        else found
+    )
 
 
 def fits(leak: LibraryLeak, resource: str, culprit: Culprit) -> bool:
@@ -95,11 +110,16 @@ def fits(leak: LibraryLeak, resource: str, culprit: Culprit) -> bool:
     if leak.resources and resource not in leak.resources:
         return False
     # After a name comes what it contains: ".data", "['key']" or " closure cell 'cache'".
-    if culprit.owner is not None and leak.owner and re.match(rf"{_to_regex(leak.owner)}(?!\w)", culprit.owner.name):
+    if (
+        culprit.owner is not None
+        and leak.owner
+        and re.match(rf"{_to_regex(leak.owner)}(?!\w)", culprit.owner.name)
+    ):
         return True
     if own_owner(culprit) is not None:
         return False
-    # If there was no time to find the owner, it may be in the project, which would be a leak of its own.
+    # If there was no time to find the owner, it may be in the project, which would be a leak of its
+    # own.
     if not leak.site or culprit.ran_out_of_time:
         return False
     if leak.package == INTERPRETER:
@@ -112,7 +132,9 @@ def fits(leak: LibraryLeak, resource: str, culprit: Culprit) -> bool:
 def is_installed(leak: LibraryLeak) -> bool:
     """Return whether a release that leaks is installed here."""
     if leak.package == INTERPRETER:
-        return sys.implementation.name == "cpython" and find_range(leak, python_version()) is not None
+        return (
+            sys.implementation.name == "cpython" and find_range(leak, python_version()) is not None
+        )
     try:
         return find_range(leak, version(leak.package)) is not None
     except PackageNotFoundError:
@@ -127,7 +149,9 @@ def find_range(leak: LibraryLeak, release: str) -> str | None:
 
     series = leak.versions.split("|")
     try:
-        return next((one for one in series if SpecifierSet(one).contains(release, prereleases=True)), None)
+        return next(
+            (one for one in series if SpecifierSet(one).contains(release, prereleases=True)), None
+        )
     except InvalidVersion:
         # Its version is not of PEP 440's form, so it cannot be compared with an entry.
         return None
@@ -139,7 +163,9 @@ def _say_what_fixes(leak: LibraryLeak) -> str:
         return ""
     here = python_version()
     fixed, series = str(find_range(leak, here)).rpartition("<")[2].strip(), here.rpartition(".")[0]
-    return f"CPython {fixed} fixes it" + ("" if fixed.startswith(f"{series}.") else f", no {series} does")
+    return f"CPython {fixed} fixes it" + (
+        "" if fixed.startswith(f"{series}.") else f", no {series} does"
+    )
 
 
 def _to_regex(pattern: str) -> str:
@@ -156,11 +182,17 @@ def _parse_line(line: str, shown: str) -> LibraryLeak:
     try:
         wanted = Requirement(given)
     except InvalidRequirement:
-        raise InputError(f"{shown}: {given!r} is not a package with its versions: write {_EXAMPLE}") from None
+        raise InputError(
+            f"{shown}: {given!r} is not a package with its versions: write {_EXAMPLE}"
+        ) from None
     if wanted.extras or wanted.marker or wanted.url:
         raise InputError(
             f"{shown}: {given!r} has more than a package and its versions, which nothing would read: write {_EXAMPLE}"
         )
     if not owner.strip("*. "):
-        raise InputError(f"{shown}: {owner!r} fits every owner: write that of the finding, as in {_EXAMPLE}")
-    return LibraryLeak(wanted.name, str(wanted.specifier), f"{given}: {owner}", owner=owner, link=_OPTION)
+        raise InputError(
+            f"{shown}: {owner!r} fits every owner: write that of the finding, as in {_EXAMPLE}"
+        )
+    return LibraryLeak(
+        wanted.name, str(wanted.specifier), f"{given}: {owner}", owner=owner, link=_OPTION
+    )

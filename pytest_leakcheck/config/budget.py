@@ -1,6 +1,7 @@
 """Parse the amounts of marks and arguments: one `Budget` per resource, and the `Ceiling` of a test.
 
-A ceiling is limits far below those of the machine, so that a leaking test fails in seconds, not hours.
+A ceiling is limits far below those of the machine, so that a leaking test fails in seconds, not
+hours.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from functools import cache
 from typing import Final, Literal, TypeAlias, TypedDict
 
 from pytest_leakcheck.model import InputError, invalid_at
-from pytest_leakcheck.model.resources import DESCRIPTORS, DEVICE_MEMORY, RESIDENT, RESOURCES, OfResource, find_resource
+from pytest_leakcheck.model.resources import (
+    DESCRIPTORS,
+    DEVICE_MEMORY,
+    RESIDENT,
+    RESOURCES,
+    OfResource,
+    find_resource,
+)
 from pytest_leakcheck.model.units import format_amount, format_rate, parse_amount, parse_rate
 
 Unclosed: TypeAlias = Literal["fail", "warn", "allow"]
@@ -24,7 +32,8 @@ Level = int | str | None
 class Levels(TypedDict, total=False):
     """The keywords of ``steps()``, ``budget()`` and ``measure()`` for type checkers, as in `resource_table.ROWS`.
 
-    Type checkers do not know the counters that a project adds. A typed test gives their levels in a dict: ``**levels``.
+    Type checkers do not know the counters that a project adds. A typed test gives their levels in a
+    dict: ``**levels``.
     """
 
     fd: int | None
@@ -48,11 +57,15 @@ class Budget(OfResource):
 
     Attributes:
         resource: A key of `RESOURCES`, or ``gauge:<name>``; the amounts are in its unit.
-        level: How far it may settle above its start level (the reading at the end of warm-up); None bounds growth only.
+        level: How far it may settle above its start level (the reading at the end of warm-up); None
+            bounds growth only.
         per_iteration: The tolerated sustained growth per iteration.
-        over: The number of iterations for which `level` must hold, if the measured growth continues; None: no check.
-        unclosed: What to do if only the garbage collector releases the resource; ``warn`` never fails the test.
-        explicit: Whether a mark, an argument or an option names this resource; else it is judged by default.
+        over: The number of iterations for which `level` must hold, if the measured growth
+            continues; None: no check.
+        unclosed: What to do if only the garbage collector releases the resource; ``warn`` never
+            fails the test.
+        explicit: Whether a mark, an argument or an option names this resource; else it is judged by
+            default.
         peak: The allowed peak above the start level while the test runs once; None: any.
     """
 
@@ -99,10 +112,14 @@ def parse_budget(resource: str, args: tuple[object, ...], kwargs: Mapping[str, o
     if over is not None and (not isinstance(over, int) or isinstance(over, bool) or over < 1):
         raise InputError(f"over={over!r} is not a positive whole number: write over=10_000")
     if over is not None and level is None:
-        raise InputError(f"over={over} needs a level to compare with: write {resource}_budget(LEVEL, over={over})")
+        raise InputError(
+            f"over={over} needs a level to compare with: write {resource}_budget(LEVEL, over={over})"
+        )
     unclosed, reason = kwargs.get("unclosed", "fail"), kwargs.get("reason", "")
     if unclosed not in _UNCLOSED_CHOICES:
-        raise InputError(f"unclosed={unclosed!r} is not one of {', '.join(map(repr, _UNCLOSED_CHOICES))}")
+        raise InputError(
+            f"unclosed={unclosed!r} is not one of {', '.join(map(repr, _UNCLOSED_CHOICES))}"
+        )
     if not isinstance(reason, str):
         raise InputError(f"reason={reason!r} is not a string")
     return Budget(resource, level, per_iteration, over, unclosed, reason, peak=most)
@@ -114,17 +131,26 @@ def default_budget(resource: str, unclosed: Unclosed = "warn") -> Budget:
 
     All tests share it: a full collection in any test visits the budgets of all others.
     """
-    return Budget(resource, per_iteration=find_resource(resource).default_rate, unclosed=unclosed, explicit=False)
+    return Budget(
+        resource,
+        per_iteration=find_resource(resource).default_rate,
+        unclosed=unclosed,
+        explicit=False,
+    )
 
 
 def growth_budgets(words: Iterable[str], unclosed: Unclosed = "warn") -> tuple[Budget, ...]:
     """Return budgets that bound the growth of resources that no mark names.
 
-    The words ``countable`` and ``memory`` stand for the resources of either kind that are judged by default.
+    The words ``countable`` and ``memory`` stand for the resources of either kind that are judged by
+    default.
     """
     wanted = set(words)
     for name, one in RESOURCES.items():
-        if one.default and ("countable" if one.scarce and one.unit == "count" else "memory") in wanted:
+        if (
+            one.default
+            and ("countable" if one.scarce and one.unit == "count" else "memory") in wanted
+        ):
             wanted.add(name)
     return tuple(default_budget(name, unclosed) for name in RESOURCES if name in wanted)
 
@@ -141,7 +167,9 @@ def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:
     for name, level in levels.items():
         if name not in RESOURCES:
             near, valid = did_you_mean(name, RESOURCES), ", ".join(RESOURCES)
-            raise InputError(f"{name}={level!r}: no such resource.{near} Valid resources are {valid}")
+            raise InputError(
+                f"{name}={level!r}: no such resource.{near} Valid resources are {valid}"
+            )
     with invalid_at(", ".join(f"{name}={level!r}" for name, level in levels.items())):
         given = {name: levels[name] for name in RESOURCES if name in levels}
         return tuple(
@@ -159,7 +187,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
-# RLIMIT_NOFILE limits descriptors, RLIMIT_AS limits memory, and the device's allocator limits its memory.
+# RLIMIT_NOFILE limits descriptors, RLIMIT_AS limits memory, and the device's allocator limits its
+# memory.
 _LIMITED: Final = (DESCRIPTORS, RESIDENT, DEVICE_MEMORY)
 # The smallest limit on descriptors that leaves enough for pytest itself.
 _MIN_DESCRIPTORS: Final = 32
@@ -172,7 +201,10 @@ class Ceiling:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return ", ".join(f"{name} {format_amount(size, find_resource(name).unit)}" for name, size in self.sizes.items())
+        return ", ".join(
+            f"{name} {format_amount(size, find_resource(name).unit)}"
+            for name, size in self.sizes.items()
+        )
 
 
 def read_ceiling(*positional: object, **sizes: object) -> Ceiling:
@@ -188,7 +220,9 @@ def read_ceiling(*positional: object, **sizes: object) -> Ceiling:
         with invalid_at(name):
             read[name] = parse_amount(value, find_resource(name).unit)
         if name == DESCRIPTORS and read[name] < _MIN_DESCRIPTORS:
-            raise InputError(f"{name}={value!r} is too low for pytest itself: write {_MIN_DESCRIPTORS} or more")
+            raise InputError(
+                f"{name}={value!r} is too low for pytest itself: write {_MIN_DESCRIPTORS} or more"
+            )
     return Ceiling(read)
 
 

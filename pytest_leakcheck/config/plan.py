@@ -1,10 +1,10 @@
 """Make the plan of one test from its marks and its settings: budgets, effort (iterations and time), and a ceiling.
 
-Errors name the mark and its valid form. Pytest nodes are not used. The settings of a test are those of the session,
-changed by the first line of ``leakcheck_rules`` whose pattern matches its file. Such a line is ``PATTERN: WORDS``, for
-example ``tests/net/**: resources=fd,thread max_time=15``. A word is ``off``, which leaves the files out of
-``--leakcheck-scope=all``, or an option by its key without the prefix. A rule overrides the configuration; marks and the
-command line override a rule.
+Errors name the mark and its valid form. Pytest nodes are not used. The settings of a test are those
+of the session, changed by the first line of ``leakcheck_rules`` whose pattern matches its file.
+Such a line is ``PATTERN: WORDS``, for example ``tests/net/**: resources=fd,thread max_time=15``. A
+word is ``off``, which leaves the files out of ``--leakcheck-scope=all``, or an option by its key
+without the prefix. A rule overrides the configuration; marks and the command line override a rule.
 """
 
 from __future__ import annotations
@@ -47,15 +47,18 @@ from pytest_leakcheck.model.culprit import Fault
 from pytest_leakcheck.model.resource_table import marker_form
 from pytest_leakcheck.model.resources import CHILDREN, RESOURCES
 
-# The number of judged iterations after which an undecided test ends, if it has taken `Effort.min_time` and the user
-# sets no number. It is one of the iterations at which `growth.looks` asks for a verdict. By then, the size of a cache
-# with 256 entries has been constant for half of all iterations.
+# The number of judged iterations after which an undecided test ends, if it has taken
+# `Effort.min_time` and the user sets no number. It is one of the iterations at which `growth.looks`
+# asks for a verdict. By then, the size of a cache with 256 entries has been constant for half of
+# all iterations.
 ADAPTIVE: Final = 562
-# The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then, if the user sets no
-# number. The size of a cache with 2,000 entries is constant for half of these iterations.
+# The maximum number of judged iterations of a test that has not taken `Effort.min_time` by then, if
+# the user sets no number. The size of a cache with 2,000 entries is constant for half of these
+# iterations.
 LONGEST: Final = 5000
-# Under an explicit budget, whose missing verdict fails in CI, `Effort.max_time` is extended to the time of so many
-# iterations, at most to so many seconds: memory needs up to 230 of them, and a series may start again.
+# Under an explicit budget, whose missing verdict fails in CI, `Effort.max_time` is extended to the
+# time of so many iterations, at most to so many seconds: memory needs up to 230 of them, and a
+# series may start again.
 SLOW_ITERATIONS: Final = 300
 MOST_SECONDS: Final = 180.0
 # The share of a test's timeout that its repetition may use; the rest is for the first run.
@@ -66,13 +69,24 @@ _SCREEN_WARMUP: Final = 1
 # The mark of a test that runs under resource limits.
 _CEILING: Final = "leakcheck_ceiling"
 _BUDGET_SUFFIX: Final = "_budget"
-_LEAKCHECK_KEYWORDS: Final = ("iterations", "warmup", "max_time", "min_time", "isolate", "resources", "failures")
+_LEAKCHECK_KEYWORDS: Final = (
+    "iterations",
+    "warmup",
+    "max_time",
+    "min_time",
+    "isolate",
+    "resources",
+    "failures",
+)
 # A mark that is less similar than this to one of the plugin is taken for the project's own.
 _MIN_SIMILARITY: Final = 0.75
 # The options that may differ between the tests of a session.
 _RULE_KEYS: Final = ("resources", *NUMBERS, "unclosed", "isolate", "ceiling", "scope")
 # Words without a value, with what they set.
-_RULE_WORDS: Final[Mapping[str, tuple[str, Any]]] = {"off": ("scope", "off"), "isolate": ("isolate", True)}
+_RULE_WORDS: Final[Mapping[str, tuple[str, Any]]] = {
+    "off": ("scope", "off"),
+    "isolate": ("isolate", True),
+}
 _RULES: Final = "leakcheck_rules"
 
 
@@ -81,17 +95,21 @@ class Effort:
     """The iterations and the time spent on one test; values out of range or of the wrong type raise `InputError`.
 
     Attributes:
-        iterations: The number of judged iterations. With 0, the test ends as soon as the verdict is known. An undecided
-            test then ends after `ADAPTIVE` iterations or `min_time`, whichever is later, but after `LONGEST` iterations
-            at most.
+        iterations: The number of judged iterations. With 0, the test ends as soon as the verdict is
+            known. An undecided test then ends after `ADAPTIVE` iterations or `min_time`, whichever
+            is later, but after `LONGEST` iterations at most.
         warmup: The number of iterations before the start level is read, at least 1.
-        max_time: Seconds for all iterations of one test; an iteration that has begun is not interrupted.
-        run_length: Iterations of the production run that the test represents; slow growth is judged over that number.
-        min_time: With 0 `iterations`, seconds before growth counts as a leak and before an undecided test ends: a pool or
-            a cache with hand-written eviction may become full, or a rare leak occur again. A test that retains much does
-            not wait.
-        longest: Seconds up to which slow iterations extend `max_time`, with searches beside them; 0 if they do not.
-        time_without_timeout: What `max_time` was before a shorter timeout of pytest-timeout reduced it; 0 if none did.
+        max_time: Seconds for all iterations of one test; an iteration that has begun is not
+            interrupted.
+        run_length: Iterations of the production run that the test represents; slow growth is judged
+            over that number.
+        min_time: With 0 `iterations`, seconds before growth counts as a leak and before an
+            undecided test ends: a pool or a cache with hand-written eviction may become full, or a
+            rare leak occur again. A test that retains much does not wait.
+        longest: Seconds up to which slow iterations extend `max_time`, with searches beside them; 0
+            if they do not.
+        time_without_timeout: What `max_time` was before a shorter timeout of pytest-timeout reduced
+            it; 0 if none did.
         in_script: Whether a script has set these values, so that no option of pytest changes them.
     """
 
@@ -166,12 +184,18 @@ class Plan:
     def failing_at(self, fault: Fault, seconds: float) -> Plan:
         """Return the plan of the test with a call that raises, for so many seconds: a few iterations decide."""
         budgets = tuple(replace(budget, peak=None) for budget in self.budgets)
-        effort = replace(self.effort, iterations=0, warmup=_SCREEN_WARMUP, max_time=seconds, longest=0.0)
+        effort = replace(
+            self.effort, iterations=0, warmup=_SCREEN_WARMUP, max_time=seconds, longest=0.0
+        )
         return replace(self, budgets=budgets, effort=effort, screen=True, failures=(), fault=fault)
 
 
 def plan_test(
-    test: str, budgets: Iterable[Budget], effort: Effort, growth: Iterable[Budget] = (), ceiling: Ceiling = NO_LIMITS
+    test: str,
+    budgets: Iterable[Budget],
+    effort: Effort,
+    growth: Iterable[Budget] = (),
+    ceiling: Ceiling = NO_LIMITS,
 ) -> Plan:
     """Make the plan of a test from its explicit budgets, at most one per resource, and the defaults.
 
@@ -185,8 +209,9 @@ def plan_test(
     for name in ceiling.sizes:
         if name not in by_resource or not by_resource[name].judges_all_growth:
             by_resource[name] = Budget(name)
-    # The first red verdict ends the repetition. Child processes come first, because their descriptors and threads count
-    # as those of the test: a retained child process would otherwise be reported as a leak of descriptors.
+    # The first red verdict ends the repetition. Child processes come first, because their
+    # descriptors and threads count as those of the test: a retained child process would otherwise
+    # be reported as a leak of descriptors.
     judged = tuple(by_resource.pop(name) for name in (CHILDREN, *RESOURCES) if name in by_resource)
     return Plan(test, judged, effort, ceiling=ceiling)
 
@@ -215,7 +240,14 @@ def valid_form(mark: str) -> str:
 
 def is_opted_out(marks: Iterable[Mark]) -> bool:
     """Return whether the closest mark of the plugin is ``leakcheck(False)``; the marks come closest first."""
-    closest = next((one for one in marks if is_budget(one.name) or one.name in ("leakcheck", _CEILING, SCALING)), None)
+    closest = next(
+        (
+            one
+            for one in marks
+            if is_budget(one.name) or one.name in ("leakcheck", _CEILING, SCALING)
+        ),
+        None,
+    )
     return closest is not None and _opts_out(closest)
 
 
@@ -223,12 +255,15 @@ def _opts_out(mark: Mark) -> bool:
     return mark.name == "leakcheck" and len(mark.args) == 1 and mark.args[0] is False
 
 
-def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False) -> Plan | None:
+def read_marks(
+    test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False
+) -> Plan | None:
     """Return the plan of one test, or None if no mark requires one; raise `InputError` if a mark is invalid.
 
-    The marks come closest first; if several have the same name, the first is used. A value given on the command line
-    overrides the mark. A ``leakcheck(False)`` that is not the closest mark changes nothing. If a test uses the fixture
-    ``leakcheck`` (`loops`), which may judge its own loops, ``leakcheck_ceiling`` alone does not repeat it.
+    The marks come closest first; if several have the same name, the first is used. A value given on
+    the command line overrides the mark. A ``leakcheck(False)`` that is not the closest mark changes
+    nothing. If a test uses the fixture ``leakcheck`` (`loops`), which may judge its own loops,
+    ``leakcheck_ceiling`` alone does not repeat it.
     """
     marks = tuple(marks)
     closest = {mark.name: mark for mark in reversed(marks)}
@@ -236,11 +271,15 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
     for mark in closest.values():
         if is_budget(mark.name):
             with invalid_mark(mark, valid_form(mark.name), KEYWORDS):
-                budgets.append(parse_budget(mark.name.removesuffix(_BUDGET_SUFFIX), mark.args, mark.kwargs))
+                budgets.append(
+                    parse_budget(mark.name.removesuffix(_BUDGET_SUFFIX), mark.args, mark.kwargs)
+                )
     leakcheck = closest.get("leakcheck")
     if leakcheck is not None and _opts_out(leakcheck):
         with invalid_mark(leakcheck, 'leakcheck(False, reason="...")'):
-            if not leakcheck.kwargs.keys() <= {"reason"} or not isinstance(leakcheck.kwargs.get("reason", ""), str):
+            if not leakcheck.kwargs.keys() <= {"reason"} or not isinstance(
+                leakcheck.kwargs.get("reason", ""), str
+            ):
                 raise InputError("has only a reason")
         leakcheck = None
     if is_opted_out(marks):
@@ -258,8 +297,8 @@ def read_marks(test: str, marks: Iterable[Mark], settings: Settings, *, loops: b
 
 def plan_unmarked(test: str, settings: Settings) -> Plan:
     """Return the plan of a test without a mark, under ``--leakcheck-scope=all``."""
-    # A few iterations decide whether any counter rises, after a shorter warm-up than usual, unless the user has set a
-    # number of iterations, a warm-up or a ceiling.
+    # A few iterations decide whether any counter rises, after a shorter warm-up than usual, unless
+    # the user has set a number of iterations, a warm-up or a ceiling.
     growth = growth_budgets(settings.resources, settings.unclosed)
     plan = plan_test(test, (), effort_of(settings), growth, parse_ceiling(settings.ceiling))
     plan = replace(plan, failures=settings.failures)
@@ -292,7 +331,9 @@ def effort_of(settings: Settings) -> Effort:
     )
 
 
-def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple[str, ...], tuple[str, ...]]:
+def _parse_leakcheck_mark(
+    mark: Mark, settings: Settings
+) -> tuple[Effort, tuple[str, ...], tuple[str, ...]]:
     """Return the effort, the resources and the functions that fail in turn."""
     form = f"leakcheck({', '.join(f'{name}=' for name in _LEAKCHECK_KEYWORDS)})"
     with invalid_mark(mark, form, _LEAKCHECK_KEYWORDS):
@@ -303,13 +344,20 @@ def _parse_leakcheck_mark(mark: Mark, settings: Settings) -> tuple[Effort, tuple
             raise InputError(f"has no keyword {unknown[0]!r}")
         failures = parse_failures(given.pop("failures", settings.failures))
         resources = given.pop("resources", ())
-        if not isinstance(resources, (list, tuple, set, frozenset)) or not set(map(str, resources)) <= RESOURCES.keys():
-            raise InputError(f"resources={resources!r} is not a list of resources: {', '.join(RESOURCES)}")
+        if (
+            not isinstance(resources, (list, tuple, set, frozenset))
+            or not set(map(str, resources)) <= RESOURCES.keys()
+        ):
+            raise InputError(
+                f"resources={resources!r} is not a list of resources: {', '.join(RESOURCES)}"
+            )
         if given.get("iterations") == 0:
             raise InputError("iterations=0 is not a positive whole number")
         # An invalid mark is an error even if the command line overrides its values.
         Effort(**{"iterations": 1, **given})
-        effort = {name: value for name, value in given.items() if not settings.from_command_line(name)}
+        effort = {
+            name: value for name, value in given.items() if not settings.from_command_line(name)
+        }
         if "max_time" in given:
             effort["longest"] = 0.0
         chosen = settings.failures if settings.from_command_line("failures") else failures
@@ -325,7 +373,9 @@ def invalid_mark(mark: Mark, form: str, keywords: Collection[str] = ()) -> Itera
         unknown = next((name for name in mark.kwargs if keywords and name not in keywords), "")
         words = [*map(repr, mark.args), *(f"{key}={value!r}" for key, value in mark.kwargs.items())]
         spelled = f"{mark.name}({', '.join(words)})".replace("'", '"')
-        raise InputError(f"{spelled}: {error}.{did_you_mean(unknown, keywords)} Valid: {form}") from None
+        raise InputError(
+            f"{spelled}: {error}.{did_you_mean(unknown, keywords)} Valid: {form}"
+        ) from None
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
@@ -362,7 +412,9 @@ def for_test(settings: Settings, test: str) -> Settings:
     """Return the settings of a test: those of the session, changed by the first rule that matches its node id."""
     if not settings.rules:
         return settings
-    given: Mapping[str, Any] = next((one.values for one in parse_rules(settings.rules) if one.matches(test)), {})
+    given: Mapping[str, Any] = next(
+        (one.values for one in parse_rules(settings.rules) if one.matches(test)), {}
+    )
     values = {name: value for name, value in given.items() if not settings.from_command_line(name)}
     return settings.changed(values, _RULES) if values else settings
 
@@ -377,10 +429,16 @@ def _parse_rule(line: str) -> Rule:
     pattern, _, words = map(str.strip, line.partition(":"))
     with invalid_at(f"{_RULES} = {line!r}"):
         if not pattern or not words:
-            raise InputError("is not PATTERN: WORDS, as in tests/net/**: resources=fd,thread max_time=15")
+            raise InputError(
+                "is not PATTERN: WORDS, as in tests/net/**: resources=fd,thread max_time=15"
+            )
         values = dict(map(_parse_word, words.split()))
-    # In a path with a "/" at its end: "*" ends at "/", "**" does not. A folder matches all that it contains.
-    parts = (re.escape(one).replace(r"\*", "[^/]*").replace(r"\?", "[^/]") for one in pattern.strip("/").split("/"))
+    # In a path with a "/" at its end: "*" ends at "/", "**" does not. A folder matches all that it
+    # contains.
+    parts = (
+        re.escape(one).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+        for one in pattern.strip("/").split("/")
+    )
     regex = "".join("(?:[^/]+/)*" if part == "[^/]*[^/]*" else f"{part}/" for part in parts)
     return Rule(pattern, re.compile(regex), MappingProxyType(values))
 

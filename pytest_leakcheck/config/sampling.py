@@ -26,7 +26,8 @@ _MIN_KNOWN_SHARE: Final = 0.5
 class Sample:
     """The tests whose hash, modulo `parts`, is one of `taken` successive numbers from `turn * taken` on.
 
-    A test is in the same sample whatever else is selected. Any ``parts / taken`` successive turns cover all tests.
+    A test is in the same sample whatever else is selected. Any ``parts / taken`` successive turns
+    cover all tests.
     """
 
     taken: int
@@ -54,7 +55,9 @@ def parse_sample(text: str) -> Sample:
     taken, parts = int(found[1]), int(found[2])
     if not 0 < taken <= parts:
         raise InputError(f"{taken}/{parts} is not a share of more than 0 and at most 1")
-    return Sample(taken, parts, int(found[3]) if found[3] else dt.datetime.now(tz=dt.UTC).toordinal())
+    return Sample(
+        taken, parts, int(found[3]) if found[3] else dt.datetime.now(tz=dt.UTC).toordinal()
+    )
 
 
 def parse_duration(text: str) -> float:
@@ -80,26 +83,32 @@ def choose_case(tests: Collection[str]) -> str:
 class TimePlan:
     """The tests that a time suffices for, by what they took in earlier sessions.
 
-    Urgent tests, which were never measured or were red, come first, then those that were measured longest ago. A test
-    without a known cost counts as the median of the others.
+    Urgent tests, which were never measured or were red, come first, then those that were measured
+    longest ago. A test without a known cost counts as the median of the others.
     """
 
-    def __init__(self, tests: Sequence[str], costs: Mapping[str, Cost], seconds: float, workers: int = 1) -> None:
+    def __init__(
+        self, tests: Sequence[str], costs: Mapping[str, Cost], seconds: float, workers: int = 1
+    ) -> None:
         """Choose from node ids in the order of the session, by the time for all of them in each worker."""
         self._seconds, self._workers = seconds, workers
         usual = median(one.seconds for one in costs.values()) if costs else 0.0
         self._expected = {test: costs[test].seconds if test in costs else usual for test in tests}
         urgent = {test for test in tests if test not in costs or costs[test].red}
-        by_turn = sorted(tests, key=lambda one: (one not in urgent, costs[one].measured if one in costs else 0.0))
+        by_turn = sorted(
+            tests, key=lambda one: (one not in urgent, costs[one].measured if one in costs else 0.0)
+        )
         before = accumulate((self._expected[test] for test in by_turn), initial=0.0)
         limit = seconds * workers
-        self.chosen = frozenset(test for test, earlier in zip(by_turn, before, strict=False) if earlier < limit)
+        self.chosen = frozenset(
+            test for test, earlier in zip(by_turn, before, strict=False) if earlier < limit
+        )
         self._urgent = urgent & self.chosen
 
     def allows(self, test: str, spent: float) -> bool:
         """Return whether to begin a chosen test, after the seconds that this worker has spent; ask in their order."""
-        # A test that is not urgent must leave time for the urgent ones that follow, even if all take twice as long as
-        # before.
+        # A test that is not urgent must leave time for the urgent ones that follow, even if all
+        # take twice as long as before.
         if test in self._urgent:
             self._urgent.discard(test)
             return spent < self._seconds
@@ -111,8 +120,8 @@ class TimePlan:
 class Forecast:
     """The expected seconds of each test that is still to run.
 
-    A test without a known time counts as the median of the others, or, if no earlier session has measured any, as the
-    mean of those that this session has measured.
+    A test without a known time counts as the median of the others, or, if no earlier session has
+    measured any, as the mean of those that this session has measured.
     """
 
     def __init__(self, tests: Collection[str], seconds: Mapping[str, float]) -> None:
@@ -157,4 +166,6 @@ class Forecast:
 
 
 def _hash(test: str) -> int:
-    return int.from_bytes(hashlib.sha256(test.encode(errors="backslashreplace")).digest()[:8], "big")
+    return int.from_bytes(
+        hashlib.sha256(test.encode(errors="backslashreplace")).digest()[:8], "big"
+    )

@@ -1,7 +1,8 @@
 """Parse the mark ``scaling_budget`` to a `Sweep`: the sizes of an argument of the test, and bounds on the peaks.
 
-A bound is a law, a slope or a formula. Python's own parser parses a formula after amounts with a unit are replaced by
-plain numbers. Only numbers, the name of the axis, ``+ - * //``, ``max()`` and ``min()`` are allowed.
+A bound is a law, a slope or a formula. Python's own parser parses a formula after amounts with a
+unit are replaced by plain numbers. Only numbers, the name of the axis, ``+ - * //``, ``max()`` and
+``min()`` are allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from pytest_leakcheck.model.recording import Engine, Figure
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.units import LARGEST, Unit, parse_rate, singular
 
-_VALID: Final = 'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'
+_VALID: Final = (
+    'scaling_budget("shards", [8, 16, 32, 64, 128, 256], *, engine=None, reason="", rss="O(1)")'
+)
 # The fewest sizes to which a law can be fitted.
 FEWEST_SIZES: Final = 3
 # The largest relative deviation of a ratio of successive sizes from the mean ratio.
@@ -33,7 +36,12 @@ _MIN_RATIO: Final = 1.5
 _LAW_PATTERN: Final = re.compile(r"O\s*\(\s*(.*?)\s*\)", re.ASCII)
 _POWER_PATTERN: Final = re.compile(r"n\s*\^\s*([0-9]+(?:\.[0-9]+)?)", re.ASCII)
 # The exponent of each law that has no exponent in its text, as in `OrderBound.exponent`.
-_EXPONENTS_BY_NAME: Final[dict[str, float | None]] = {"1": None, "log n": 0.0, "sqrt n": 0.5, "n": 1.0}
+_EXPONENTS_BY_NAME: Final[dict[str, float | None]] = {
+    "1": None,
+    "log n": 0.0,
+    "sqrt n": 0.5,
+    "n": 1.0,
+}
 # A number, with the word that follows it if there is one.
 _AMOUNT: Final = r"([0-9]+(?:\.[0-9]+)?)[ \t]*([^\W\d_]\w*)?"
 _SLOPE_PATTERN: Final = re.compile(_AMOUNT + r"\s*/\s*(\w*)", re.ASCII)
@@ -89,8 +97,9 @@ Bound: TypeAlias = OrderBound | SlopeBound | FormulaBound
 class FigureBound:
     """The bound on one figure of one resource (a key of `RESOURCES`, or ``gauge:<name>``).
 
-    Ranks are the threads or processes that run the test together. ``total`` is the sum of the peaks of all ranks,
-    ``per_rank`` the highest peak of one rank, and ``at_least`` the sum with a lower bound.
+    Ranks are the threads or processes that run the test together. ``total`` is the sum of the peaks
+    of all ranks, ``per_rank`` the highest peak of one rank, and ``at_least`` the sum with a lower
+    bound.
     """
 
     resource: str
@@ -99,14 +108,19 @@ class FigureBound:
 
     def __str__(self) -> str:
         # The sum needs no name, because a bound that names no figure is a bound on the sum.
-        return str(self.bound) if self.figure == "total" else f"{self.figure.replace('_', ' ')} {self.bound}"
+        return (
+            str(self.bound)
+            if self.figure == "total"
+            else f"{self.figure.replace('_', ' ')} {self.bound}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """One test that is run at several sizes, in ascending order and of about the same successive ratio.
 
-    The `engine` starts a world, a group with as many ranks as the size; empty if the test starts its own or needs none.
+    The `engine` starts a world, a group with as many ranks as the size; empty if the test starts
+    its own or needs none.
     """
 
     axis: str
@@ -127,7 +141,9 @@ def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
     with invalid_mark(mark, _VALID):
         for one in marks:
             if one.name == "leakcheck" or is_budget(one.name):
-                raise InputError(f"is combined with {one.name}, which repeats one size: split it into two tests")
+                raise InputError(
+                    f"is combined with {one.name}, which repeats one size: split it into two tests"
+                )
         return _parse_sweep(mark, arguments)
 
 
@@ -149,11 +165,16 @@ def _parse_sweep(mark: Mark, arguments: Collection[str]) -> Sweep:
         raise InputError(f"reason={reason!r} is not a string")
     if not options:
         raise InputError("names no resource")
-    parsed = (_parse_aims(*option, axis, engine, gauges="leakcheck" in arguments) for option in options.items())
+    parsed = (
+        _parse_aims(*option, axis, engine, gauges="leakcheck" in arguments)
+        for option in options.items()
+    )
     return Sweep(axis, sizes, tuple(chain.from_iterable(parsed)), engine or "", reason)
 
 
-def _parse_aims(name: str, value: object, axis: str, engine: str | None, *, gauges: bool) -> list[FigureBound]:
+def _parse_aims(
+    name: str, value: object, axis: str, engine: str | None, *, gauges: bool
+) -> list[FigureBound]:
     with invalid_at(f"{name}={value!r}"):
         resource = _find_measurable(name, gauges=gauges)
         figures: dict[Figure, object] = value if isinstance(value, dict) else {"total": value}
@@ -168,7 +189,9 @@ def _parse_aims(name: str, value: object, axis: str, engine: str | None, *, gaug
             )
         unit = find_resource(resource).unit
         return [
-            FigureBound(resource, figure, parse_bound(bound, axis, unit, lower=figure == "at_least"))
+            FigureBound(
+                resource, figure, parse_bound(bound, axis, unit, lower=figure == "at_least")
+            )
             for figure, bound in figures.items()
         ]
 
@@ -178,23 +201,31 @@ def _find_measurable(name: str, *, gauges: bool) -> str:
     if name in measurable:
         return name
     if name in RESOURCES:
-        raise InputError(f"has no peak that can be measured; valid resources are {', '.join(measurable)}")
+        raise InputError(
+            f"has no peak that can be measured; valid resources are {', '.join(measurable)}"
+        )
     near = did_you_mean(name, measurable)
     if gauges and not near:
         return GAUGE_PREFIX + name
     counter = f"for your own counter, use the fixture: def test_it(leakcheck), leakcheck.gauge({name!r}, read)"
-    raise InputError(f"no such resource.{near} Valid resources are {', '.join(measurable)}; {counter}")
+    raise InputError(
+        f"no such resource.{near} Valid resources are {', '.join(measurable)}; {counter}"
+    )
 
 
 def check_axis(sizes: object) -> tuple[int, ...]:
     """Check the sizes of an axis, or raise `InputError`: at least 3 whole numbers that rise by a constant factor.
 
-    The factor is at least 1.5. The ratio of two successive sizes may deviate from the factor by 10 %.
+    The factor is at least 1.5. The ratio of two successive sizes may deviate from the factor by 10
+    %.
     """
     if not isinstance(sizes, list | tuple):
         wrong = f"the sizes are of type {type(sizes).__name__}, not a list"
     # Whole numbers up to the largest are exact as floats.
-    elif any(not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 2**53 for size in sizes):
+    elif any(
+        not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 2**53
+        for size in sizes
+    ):
         wrong = "a size is not a whole number from 1 to 2**53"
     else:
         wrong = _describe_wrong(sizes)
@@ -209,7 +240,11 @@ def _describe_wrong(sizes: Sequence[int]) -> str:
         return f"{shown} has {len(sizes)} sizes, at least {FEWEST_SIZES} are needed"
     for before, after in pairwise(sizes):
         if after <= before:
-            return f"{shown} has {after} twice" if after == before else f"{shown} falls from {before} to {after}"
+            return (
+                f"{shown} has {after} twice"
+                if after == before
+                else f"{shown} falls from {before} to {after}"
+            )
     ratio = mean_ratio(sizes)
     if any(abs(after / before / ratio - 1) > _RATIO_TOLERANCE for before, after in pairwise(sizes)):
         ratios = ", ".join(f"{after / before:.3g}" for before, after in pairwise(sizes[:12]))
@@ -227,8 +262,9 @@ def mean_ratio(sizes: Sequence[int]) -> float:
 def parse_bound(value: object, axis: str, unit: Unit, *, lower: bool = False) -> Bound:
     """Parse the bound of a budget over an axis, or raise `InputError`.
 
-    The value is a text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or a whole number,
-    which is the bound at every size. A lower bound is a formula or a whole number, and needs no ``>=``.
+    The value is a text such as ``"O(1)"``, ``"1.2 MiB/shard"`` or ``"<= max(64, world_size)"``, or
+    a whole number, which is the bound at every size. A lower bound is a formula or a whole number,
+    and needs no ``>=``.
     """
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST:
         value = str(value) if lower else f"<= {value}"
@@ -270,7 +306,9 @@ def _parse_slope(text: str, axis: str, unit: Unit) -> float:
     with suppress(ValueError):
         if match is not None:
             return _parse_number(match, unit)
-    raise InputError(f"{text!r} is not a slope: write an amount per unit of the axis, such as {form!r}")
+    raise InputError(
+        f"{text!r} is not a slope: write an amount per unit of the axis, such as {form!r}"
+    )
 
 
 def _parse_number(match: re.Match[str], unit: Unit) -> float:
@@ -289,7 +327,9 @@ def _parse_formula(written: str, text: str, axis: str, unit: Unit) -> FormulaBou
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ValueError("cannot be parsed as a formula") from None
     _check(tree.body, axis)
-    return FormulaBound(written, axis, isinstance(tree.body, ast.Constant), compile(tree, "<bound>", "eval"))
+    return FormulaBound(
+        written, axis, isinstance(tree.body, ast.Constant), compile(tree, "<bound>", "eval")
+    )
 
 
 def _check(node: ast.expr, axis: str) -> None:
@@ -299,10 +339,14 @@ def _check(node: ast.expr, axis: str) -> None:
             return
         case ast.Name(id=name):
             if name != axis:
-                raise ValueError(f"uses the name {name!r}: the only valid name is the axis, {axis!r}")
+                raise ValueError(
+                    f"uses the name {name!r}: the only valid name is the axis, {axis!r}"
+                )
         case ast.BinOp(op=ast.FloorDiv(), right=right) if not _is_positive(right):
             raise ValueError("divides by a term: divide by a number above 0 or by the axis")
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv(), right=right):
+        case ast.BinOp(
+            left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv(), right=right
+        ):
             _check(left, axis)
             _check(right, axis)
         case ast.Call(func=ast.Name(id="max" | "min"), args=[_, _, *_] as parts, keywords=[]):

@@ -1,8 +1,8 @@
 """Define the options, and resolve their values to `Settings`, which record the source of each value.
 
-Flags, configuration keys and their documentation are generated from `OPTIONS`. No option sets a budget. For iterations,
-time, isolation and ceilings (resource limits), the command line overrides markers, and markers override the
-configuration file.
+Flags, configuration keys and their documentation are generated from `OPTIONS`. No option sets a
+budget. For iterations, time, isolation and ceilings (resource limits), the command line overrides
+markers, and markers override the configuration file.
 """
 
 from __future__ import annotations
@@ -20,16 +20,23 @@ if TYPE_CHECKING:
     from pytest_leakcheck.config.budget import Unclosed
 
 _Kind: TypeAlias = Literal["bool", "int", "float", "string", "linelist"]
-_KINDS: Final[dict[type, _Kind]] = {bool: "bool", int: "int", float: "float", str: "string", tuple: "linelist"}
+_KINDS: Final[dict[type, _Kind]] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "string",
+    tuple: "linelist",
+}
 
 
-# Neither class here is a dataclass, which takes milliseconds to make: a run without ``--leakcheck`` reads this module.
+# Neither class here is a dataclass, which takes milliseconds to make: a run without ``--leakcheck``
+# reads this module.
 class Option:
     """One option: the flag ``--leakcheck-<name>`` and the configuration key ``leakcheck_<name>``.
 
-    It is `written` as its name and its metavar; the name is empty for ``--leakcheck`` itself. The help ends with an
-    example if the format is not obvious. `check` raises `InputError` if a value is invalid. `field` is the name of the
-    value in `Settings`.
+    It is `written` as its name and its metavar; the name is empty for ``--leakcheck`` itself. The
+    help ends with an example if the format is not obvious. `check` raises `InputError` if a value
+    is invalid. `field` is the name of the value in `Settings`.
     """
 
     def __init__(
@@ -51,12 +58,13 @@ class Option:
 
 
 OPTIONS: Final[list[Option]] = []
-# The mark of a test that runs at several sizes, which it takes as an argument; `config.scaling_marker` parses the mark.
+# The mark of a test that runs at several sizes, which it takes as an argument;
+# `config.scaling_marker` parses the mark.
 SCALING: Final = "scaling_budget"
 # The words of ``--leakcheck-resources`` that stand for several resources.
 GROUPS: Final = ("countable", "memory")
-# Defaults of the effort: iterations of warm-up, the most seconds, the least seconds before growth counts, and iterations
-# of the production run.
+# Defaults of the effort: iterations of warm-up, the most seconds, the least seconds before growth
+# counts, and iterations of the production run.
 WARMUP: Final = 3
 MAX_TIME: Final = 30.0
 MIN_TIME: Final = 3.0
@@ -64,8 +72,9 @@ RUN: Final = 10_000
 # The word of ``--leakcheck-failures`` that stands for the default list of functions.
 ALL_FAILURES: Final = "all"
 _COMMAND_LINE: Final = "command line"
-# The maximum number of iterations that a user can set. The readings of each resource are stored in a column, which is
-# allocated in advance. Each column takes 8 bytes per iteration; at this maximum, all columns take about 10 MB together.
+# The maximum number of iterations that a user can set. The readings of each resource are stored in
+# a column, which is allocated in advance. Each column takes 8 bytes per iteration; at this maximum,
+# all columns take about 10 MB together.
 MOST_ITERATIONS: Final = 100_000
 # The least and the most of each number that can be set, and the valid ones in words.
 NUMBERS: Final[Mapping[str, tuple[float, float, str]]] = {
@@ -101,7 +110,9 @@ def _check_words(words: Iterable[str], valid: Collection[str]) -> None:
 
 def _check_outcomes(value: Any) -> None:
     words = split_words(value)
-    _check_words(words, ("auto", "none", "leak", "over_budget", "unclosed", "inconclusive", "nothing"))
+    _check_words(
+        words, ("auto", "none", "leak", "over_budget", "unclosed", "inconclusive", "nothing")
+    )
     if "none" in words and len(words) > 1:
         raise InputError("'none' cannot be combined with other words")
 
@@ -109,7 +120,9 @@ def _check_outcomes(value: Any) -> None:
 def _check_resources(value: Any) -> None:
     words = split_words(value)
     if not words:
-        raise InputError("names no resource: write countable,memory for all that are judged by default")
+        raise InputError(
+            "names no resource: write countable,memory for all that are judged by default"
+        )
     if not set(words) <= set(GROUPS):
         # Imported only if a resource is named, to keep other runs fast.
         from pytest_leakcheck.model.resources import RESOURCES
@@ -120,7 +133,9 @@ def _check_resources(value: Any) -> None:
 def _check_packages(value: Any) -> None:
     for word in split_words(value):
         if not word.isidentifier():
-            raise InputError(f"{word!r} is not the name of a package or module: give top-level names, as imported")
+            raise InputError(
+                f"{word!r} is not the name of a package or module: give top-level names, as imported"
+            )
 
 
 def parse_failures(value: object) -> tuple[str, ...]:
@@ -200,8 +215,12 @@ class Settings:
         "suffice run once, and come first in the next session. Example: --leakcheck-session-time=10min",
         check=_parsed_by("sampling", "parse_duration"),
     )
-    iterations: int = _option("iterations N", 0, "Judged iterations per test; 0 stops as soon as the verdict is known.")
-    warmup: int = _option("warmup N", WARMUP, "Iterations before the start level is read, at least 1.")
+    iterations: int = _option(
+        "iterations N", 0, "Judged iterations per test; 0 stops as soon as the verdict is known."
+    )
+    warmup: int = _option(
+        "warmup N", WARMUP, "Iterations before the start level is read, at least 1."
+    )
     max_time: float = _option(
         "max-time S",
         MAX_TIME,
@@ -287,9 +306,13 @@ class Settings:
         "The file of known leaks, which fail no test as long as they do not grow, or a JSON report of an earlier "
         "session. Without it, leakcheck-baseline.json beside the configuration file is used if it exists.",
     )
-    no_baseline: bool = _option("no-baseline", False, "Ignore the file of known leaks.", only="flag")
+    no_baseline: bool = _option(
+        "no-baseline", False, "Ignore the file of known leaks.", only="flag"
+    )
     baseline_strict: bool = _option(
-        "baseline-strict", False, "Fail the session if a leak of the file is fixed, so that its entry is removed."
+        "baseline-strict",
+        False,
+        "Fail the session if a leak of the file is fixed, so that its entry is removed.",
     )
     update_baseline: bool = _option(
         "update-baseline",
@@ -362,17 +385,22 @@ class Settings:
         return self.sources.get(name) == _COMMAND_LINE
 
 
-def resolve(command_line: Mapping[str, Any], configuration: Mapping[str, Any], origin: str) -> Settings:
+def resolve(
+    command_line: Mapping[str, Any], configuration: Mapping[str, Any], origin: str
+) -> Settings:
     """Resolve and check each option from the command line, the configuration or its default, or raise `InputError`.
 
-    Values are by `Option.key`. Those of the command line may be text, or None if the flag was not given; pytest has
-    converted those of the configuration to the type of the option. `origin` is the name of the configuration file.
+    Values are by `Option.key`. Those of the command line may be text, or None if the flag was not
+    given; pytest has converted those of the configuration to the type of the option. `origin` is
+    the name of the configuration file.
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for option in OPTIONS:
         given = option.key in configuration
-        value, source = (configuration[option.key], origin) if given else (option.default, "default")
+        value, source = (
+            (configuration[option.key], origin) if given else (option.default, "default")
+        )
         written = f"{option.key} = {value!r}"
         if command_line.get(option.key) is not None:
             value, source = command_line[option.key], _COMMAND_LINE

@@ -1,6 +1,7 @@
 """Turn a `Result`, which a repetition found, into a `Finding`: the verdict on a whole test.
 
-The verdicts (``unavailable`` or ``inconclusive``) on resources that could not be judged are made here, too.
+The verdicts (``unavailable`` or ``inconclusive``) on resources that could not be judged are made
+here, too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.judge.growth import growth
 from pytest_leakcheck.model.culprit import Culprit, Fault, Remainder, short_file, touches
-from pytest_leakcheck.model.finding import RED, WORST_FIRST, Colour, Finding, UnjudgedGrowth, Verdict
+from pytest_leakcheck.model.finding import (
+    RED,
+    WORST_FIRST,
+    Colour,
+    Finding,
+    UnjudgedGrowth,
+    Verdict,
+)
 from pytest_leakcheck.model.recording import Recording, Scaled
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, RESOURCES, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
@@ -42,11 +50,13 @@ class Policy:
     """What decides whether an outcome is red: the settings of the session, and what is known of its leaks.
 
     Attributes:
-        fail_on: Outcomes that are red; ``inconclusive`` only under an explicit budget. If empty, nothing is red.
+        fail_on: Outcomes that are red; ``inconclusive`` only under an explicit budget. If empty,
+            nothing is red.
         missing: With ``"fail"``, a resource that has an explicit budget but cannot be read is red.
-        blame: Packages. A ``leak``, ``over_budget`` or ``unclosed`` is red only if a suspect line is in one of them. If
-            empty, the line may be anywhere.
-        library: The lines of ``leakcheck_library``; None if known leaks of installed packages are red as well.
+        blame: Packages. A ``leak``, ``over_budget`` or ``unclosed`` is red only if a suspect line
+            is in one of them. If empty, the line may be anywhere.
+        library: The lines of ``leakcheck_library``; None if known leaks of installed packages are
+            red as well.
     """
 
     fail_on: tuple[str, ...]
@@ -67,7 +77,14 @@ def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
 
 
 def _undecided(budget: Budget, reason: str, advice: str = "", **figures: Any) -> Verdict:
-    return Verdict(budget.resource, "inconclusive", reason=reason, advice=advice, explicit=budget.explicit, **figures)
+    return Verdict(
+        budget.resource,
+        "inconclusive",
+        reason=reason,
+        advice=advice,
+        explicit=budget.explicit,
+        **figures,
+    )
 
 
 def missing_verdicts(plan: Plan, missing: Mapping[str, Exception]) -> tuple[Verdict, ...]:
@@ -85,12 +102,16 @@ def without_ceiling(verdicts: Iterable[Verdict], missing: Mapping[str, str]) -> 
     return *others, *(unavailable(name, why) for name, why in missing.items())
 
 
-def no_time_left(budgets: Iterable[Budget], effort: Effort, seconds: float, *, restarted: bool) -> tuple[Verdict, ...]:
+def no_time_left(
+    budgets: Iterable[Budget], effort: Effort, seconds: float, *, restarted: bool
+) -> tuple[Verdict, ...]:
     """Return an ``inconclusive`` verdict for each budget: no iteration followed after the start level was read."""
     reason = "no time was left after warm-up"
     if restarted:
         reason = "the series was restarted (late release, frozen garbage or full cache); no time was left after that"
-    return tuple(_undecided(budget, reason, _advise_more_time(effort, seconds)) for budget in budgets)
+    return tuple(
+        _undecided(budget, reason, _advise_more_time(effort, seconds)) for budget in budgets
+    )
 
 
 def no_room_left(budgets: Sequence[Budget], resource: str, used: str) -> Verdict:
@@ -98,7 +119,9 @@ def no_room_left(budgets: Sequence[Budget], resource: str, used: str) -> Verdict
     budget = next((one for one in budgets if one.resource == resource), budgets[0])
     reason = f"stopped at {used}: more iterations would take too much of it"
     return _undecided(
-        budget, reason, "if each run keeps as much, the test leaks: release it, or run it where there is more"
+        budget,
+        reason,
+        "if each run keeps as much, the test leaks: release it, or run it where there is more",
     )
 
 
@@ -107,7 +130,12 @@ def stopped_early(plan: Plan, recording: Recording) -> Verdict:
     names = [budget.resource for budget in plan.budgets] or [*RESOURCES]
     missed = "a verdict" if recording.series else "the first reading"
     reason = f"stopped after {recording.seconds:.1f} s, before {missed}"
-    return Verdict(names[0], "inconclusive", reason=reason, advice=_advise_more_time(plan.effort, recording.seconds))
+    return Verdict(
+        names[0],
+        "inconclusive",
+        reason=reason,
+        advice=_advise_more_time(plan.effort, recording.seconds),
+    )
 
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
@@ -120,7 +148,9 @@ def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
 def blocked(plan: Plan, iteration: int, where: str) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that passed at first and later blocked; `where` names the call."""
     reason = f"not repeatable: iteration {iteration} blocked {where}"
-    advice = "look for what it waits for: an earlier iteration may have taken it and not given it back"
+    advice = (
+        "look for what it waits for: an earlier iteration may have taken it and not given it back"
+    )
     return _undecided(plan.budgets[0], reason, advice, iterations=iteration - 1)
 
 
@@ -150,7 +180,9 @@ def fails_alone(plan: Plan, ended_with: str) -> Verdict:
 
 def did_not_recur(verdict: Verdict) -> Verdict:
     """Return the ``inconclusive`` verdict in place of a leak that did not recur while its cause was searched for."""
-    reason = f"{verdict.reason}, but it did not recur while traced: it depends on time, or has ended"
+    reason = (
+        f"{verdict.reason}, but it did not recur while traced: it depends on time, or has ended"
+    )
     advice = "more time would decide it: --leakcheck-max-time"
     return replace(verdict, outcome="inconclusive", reason=reason, advice=advice)
 
@@ -171,14 +203,22 @@ def recalled(verdict: Verdict, test: str) -> Verdict:
 
 def measurement_failed(budget: Budget, reason: str) -> Verdict:
     """Return an ``inconclusive`` verdict for a test that an error of the plugin kept from being measured."""
-    return _undecided(budget, reason, "if the test does not replace or close what the plugin uses, please report this")
+    return _undecided(
+        budget,
+        reason,
+        "if the test does not replace or close what the plugin uses, please report this",
+    )
 
 
 def left_early(result: Result, step: int | None) -> Result:
     """Return the result of a loop that was left in this step, or never begun: ``inconclusive``, unless red already."""
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
-    reason = "the loop was never begun" if step is None else f"left in step {step}, by break, return or an exception"
+    reason = (
+        "the loop was never begun"
+        if step is None
+        else f"left in step {step}, by break, return or an exception"
+    )
     advice = "let the loop run to its end: it ends as soon as the verdict is known"
     return replace(result, verdicts=(_undecided(result.plan.budgets[0], reason, advice),))
 
@@ -186,12 +226,15 @@ def left_early(result: Result, step: int | None) -> Result:
 def interrupted(result: Result) -> Result:
     """Return the result of a test that Ctrl-C ended, with what its counters have done so far as ``inconclusive``.
 
-    Verdicts given before stay; after a red one, no other resource is judged. The others never fail the test.
+    Verdicts given before stay; after a red one, no other resource is judged. The others never fail
+    the test.
     """
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
     given = {verdict.resource for verdict in result.verdicts}
-    open_ = [_so_far(budget, result) for budget in result.plan.budgets if budget.resource not in given]
+    open_ = [
+        _so_far(budget, result) for budget in result.plan.budgets if budget.resource not in given
+    ]
     open_.sort(key=lambda one: -one.slope / max(one.traits.tolerance, 1.0))
     if open_:
         count = open_[0].iterations
@@ -209,23 +252,35 @@ def _so_far(budget: Budget, result: Result) -> Verdict:
     count = series.iterations if series is not None else 0
     level = series.readings[-1] - series.readings[0] if series is not None and count else 0
     slope = level / max(1, count)
-    return _undecided(budget, "", slope=slope, level=level, iterations=max(0, count), tolerated=True)
+    return _undecided(
+        budget, "", slope=slope, level=level, iterations=max(0, count), tolerated=True
+    )
 
 
-def sizes_interrupted(resources: Iterable[str], scaled: Scaled, size: int, sizes: int) -> list[Verdict]:
+def sizes_interrupted(
+    resources: Iterable[str], scaled: Scaled, size: int, sizes: int
+) -> list[Verdict]:
     """Return an ``inconclusive`` verdict for each resource of a test that Ctrl-C ended at one size of its axis."""
     names = tuple(resources)
     peaks = []
     for point in scaled.points:
         read = [name for name in names if not point.why_not(name)]
-        amounts = (format_amount(point.peak(name, "total"), find_resource(name).unit) for name in read)
-        texts = (f"{name.removeprefix(GAUGE_PREFIX)} {amount}" for name, amount in zip(read, amounts, strict=True))
+        amounts = (
+            format_amount(point.peak(name, "total"), find_resource(name).unit) for name in read
+        )
+        texts = (
+            f"{name.removeprefix(GAUGE_PREFIX)} {amount}"
+            for name, amount in zip(read, amounts, strict=True)
+        )
         peaks.append(f"{scaled.axis}={point.size}: {', '.join(texts)}")
     done = f"{len(scaled.points)} of {format_count(sizes, 'size')}"
     reason = f"interrupted at {scaled.axis}={size}, after {done}, not judged"
     if peaks:
         reason += f"; peaks so far: {'; '.join(peaks)}"
-    return [Verdict(name, "inconclusive", reason=reason, explicit=True, tolerated=True) for name in names]
+    return [
+        Verdict(name, "inconclusive", reason=reason, explicit=True, tolerated=True)
+        for name in names
+    ]
 
 
 def process_interrupted(plan: Plan, iteration: int) -> Verdict:
@@ -277,12 +332,16 @@ def _account_for_known(finding: Finding, policy: Policy) -> Finding:
     worst, *others = finding.verdicts
     # A budget in the code is a contract, which no file takes back.
     may_be_known = worst.outcome in ("leak", "unclosed") and not worst.explicit
-    # The colour of a finding is that of its first verdict: a second red one, such as an explicit budget whose resource
-    # cannot be read, would be hidden.
-    # An update lists each leak, also one that fails no test under ``fail_on``.
+    # The colour of a finding is that of its first verdict: a second red one, such as an explicit
+    # budget whose resource cannot be read, would be hidden. An update lists each leak, also one
+    # that fails no test under ``fail_on``.
     updating = policy.known is not None and policy.known.updating and not finding.third_party
     counts = worst.colour == "red" or updating
-    if not (counts or worst.outcome == "unclosed") or not may_be_known or any(one.colour == "red" for one in others):
+    if (
+        not (counts or worst.outcome == "unclosed")
+        or not may_be_known
+        or any(one.colour == "red" for one in others)
+    ):
         return finding
     yellow = (replace(worst, colour="yellow"), *others)
     if policy.library is not None:
@@ -304,7 +363,11 @@ def _account_for_known(finding: Finding, policy: Policy) -> Finding:
         "" if match.leak.resource == worst.resource else f"{match.leak.resource} ",
     )
     was, now = format_rate(match.leak.rate, unit), format_rate(match.rate, unit)
-    why = f"{name}was {was}, is {now}" if match.state == "grown" else f"expired on {match.leak.expires}"
+    why = (
+        f"{name}was {was}, is {now}"
+        if match.state == "grown"
+        else f"expired on {match.leak.expires}"
+    )
     return replace(finding, verdicts=(worst.adding(f"known leak: {why}"), *others))
 
 
@@ -331,7 +394,10 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
         held={},
         recording=recording,
         reasons=dict.fromkeys(budgets, reason) if reason else {},
-        culprit=next((one for one in culprits if one.resource == worst.resource and worst.outcome in RED), None),
+        culprit=next(
+            (one for one in culprits if one.resource == worst.resource and worst.outcome in RED),
+            None,
+        ),
         scaled=scaled,
     )
 
@@ -368,10 +434,14 @@ def _choose_colour(verdict: Verdict, policy: Policy, spared: Container[str]) -> 
     if verdict.outcome == "ok":
         return "green"
     if verdict.outcome == "unavailable":
-        return "red" if policy.missing == "fail" and verdict.explicit and policy.fail_on else "yellow"
+        return (
+            "red" if policy.missing == "fail" and verdict.explicit and policy.fail_on else "yellow"
+        )
     if verdict.tolerated or (verdict.outcome == "inconclusive" and not verdict.explicit):
         return "yellow"
-    return "red" if verdict.outcome in policy.fail_on and verdict.outcome not in spared else "yellow"
+    return (
+        "red" if verdict.outcome in policy.fail_on and verdict.outcome not in spared else "yellow"
+    )
 
 
 def _list_unjudged_growth(recording: Recording, judged: set[str]) -> tuple[UnjudgedGrowth, ...]:
@@ -382,8 +452,11 @@ def _list_unjudged_growth(recording: Recording, judged: set[str]) -> tuple[Unjud
         resource = series.traits
         grown = growth(series.readings, resource.tolerance, exact=resource.scarce)
         level = series.readings[-1] - series.readings[0]
-        # Undecided growth is stated of exact counters alone: one with noise may just end at its highest level.
-        has_grown = grown.state == "growing" or (resource.scarce and grown.state == "undecided" and grown.slope > 0)
+        # Undecided growth is stated of exact counters alone: one with noise may just end at its
+        # highest level.
+        has_grown = grown.state == "growing" or (
+            resource.scarce and grown.state == "undecided" and grown.slope > 0
+        )
         if has_grown and level > resource.slack:
             found.append(UnjudgedGrowth(series.resource, grown.slope, level))
     return tuple(found)

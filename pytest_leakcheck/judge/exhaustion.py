@@ -18,11 +18,12 @@ _EXHAUSTED_BY_ERRNO: Final[dict[int, Exhausts]] = {
     errno.ENFILE: "descriptors",
     errno.ENOMEM: "memory",
 }
-# Patterns in the messages of libraries and worker processes; the first match counts. Devices come first, because
-# their messages mention memory, too.
+# Patterns in the messages of libraries and worker processes; the first match counts. Devices come
+# first, because their messages mention memory, too.
 _EXHAUSTED_BY_MESSAGE: Final[tuple[tuple[re.Pattern[str], Exhausts], ...]] = (
     (re.compile(r"out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|ResourceExhausted"), "device"),
-    # The last alternative is torch's message when it runs out of descriptors for tensors that processes share.
+    # The last alternative is torch's message when it runs out of descriptors for tensors that
+    # processes share.
     (re.compile(r"Too many open files|\[Errno 2[34]\]|received 0 items of ancdata"), "descriptors"),
     (re.compile(r"MemoryError|Cannot allocate memory|\[Errno 12\]|not enough memory"), "memory"),
     (re.compile(r"can't start new thread"), "threads"),
@@ -49,7 +50,8 @@ def exhausted_by(error: BaseException) -> tuple[str, ...]:
 def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
     """Judge a series that ended because a resource ran out: a leak if the series grew until the failure.
 
-    None if the resource is not the cause: it rose in under half of the iterations, or did not end above its start.
+    None if the resource is not the cause: it rose in under half of the iterations, or did not end
+    above its start.
     """
     x = series.readings
     if len(x) < 2 or 2 * len(series.rises) < series.iterations or x[-1] <= x[0]:
@@ -62,7 +64,11 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
 def over_ceiling(name: str, size: int, series: Series | None, error: str) -> Verdict:
     """Judge a resource that ran out under its ceiling without growth; before the start level, `series` is empty or None."""
     resource = find_resource(name)
-    limit = f"{size:,} {resource.plural}" if resource.unit == "count" else format_amount(size, resource.unit)
+    limit = (
+        f"{size:,} {resource.plural}"
+        if resource.unit == "count"
+        else format_amount(size, resource.unit)
+    )
     return Verdict(
         name,
         "over_budget",
@@ -82,7 +88,9 @@ def device_lost(series: Series, budget: Budget, error: str) -> Verdict:
     return _judge_so_far(series, budget, "inconclusive", reason, advice=advice)
 
 
-def _judge_so_far(series: Series, budget: Budget, outcome: Outcome, reason: str, **more: Any) -> Verdict:
+def _judge_so_far(
+    series: Series, budget: Budget, outcome: Outcome, reason: str, **more: Any
+) -> Verdict:
     return Verdict(
         series.resource,
         outcome,

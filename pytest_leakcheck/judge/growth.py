@@ -1,46 +1,53 @@
 """Decide whether readings are `growing`, `flat` or `undecided`. Reads no budget, no counter and no clock.
 
-**The rule.** Only the part of a run that cannot be warm-up is judged. After n iterations, with readings x[0] ... x[n],
-let W3 = [n/2, n] and W12 = [n/8, n/2]; the first eighth is ignored.
+**The rule.** Only the part of a run that cannot be warm-up is judged. After n iterations, with
+readings x[0] ... x[n], let W3 = [n/2, n] and W12 = [n/8, n/2]; the first eighth is ignored.
 
 *Growing* needs four conditions at once:
 
 * The record test below crosses its threshold on W3.
 * The readings also grew over W12.
 * The rate over W3 is at least half the rate over W12 (the growth of a cache that warms up decays).
-* The rate over the last quarter of W3 is at least a quarter of the rate over W3 (the growth continues).
+* The rate over the last quarter of W3 is at least a quarter of the rate over W3 (the growth
+  continues).
 
-*Flat* means that the lower envelope (the suffix minimum: what was never released) does not rise over W3, and has not
-risen for 4.6 times the mean gap between its earlier steps. A leak that occurs at random at that rate is quiet for that
-long with probability exp(-4.6) = 1 %. A counter that has returned to its old minimum is flat as well. A new low in the
-last quarter of the run makes a series flat only if earlier falls were similar, or if the counter stays low.
+*Flat* means that the lower envelope (the suffix minimum: what was never released) does not rise
+over W3, and has not risen for 4.6 times the mean gap between its earlier steps. A leak that occurs
+at random at that rate is quiet for that long with probability exp(-4.6) = 1 %. A counter that has
+returned to its old minimum is flat as well. A new low in the last quarter of the run makes a series
+flat only if earlier falls were similar, or if the counter stays low.
 
-**The record test** is an e-process: a bet on growth, whose wealth measures the evidence. For each scale w in 1, 2, 4,
-8, 16, 32 take the minima of successive blocks of w readings: minima, because noise is one-sided (blocks wait to be
-freed, threads wait to end). When the j-th minimum exceeds all before it, the wealth of this scale is multiplied by
-1 - L + L*j, else by 1 - L, with L = 0.9. The evidence is the highest value that any of the six wealths has reached,
-times the weight of its scale.
+**The record test** is an e-process: a bet on growth, whose wealth measures the evidence. For each
+scale w in 1, 2, 4, 8, 16, 32 take the minima of successive blocks of w readings: minima, because
+noise is one-sided (blocks wait to be freed, threads wait to end). When the j-th minimum exceeds all
+before it, the wealth of this scale is multiplied by 1 - L + L*j, else by 1 - L, with L = 0.9. The
+evidence is the highest value that any of the six wealths has reached, times the weight of its
+scale.
 
-*Statement.* Assume that, after at most n/2 iterations, the block minima are exchangeable (any distribution, any spikes,
-ties allowed). The j-th is then a strict record with conditional probability at most 1/j (Renyi 1962). So each wealth is
-bounded by a non-negative martingale of mean 1, and by Ville's inequality ever exceeds 1/a with probability at most a.
-The weights sum to 1. The i-th look (see `looks`) requires evidence of i*(i+1)/ALPHA, and the sum of ALPHA/(i*(i+1)) is
-ALPHA. So the probability of ever calling such a series growing is at most ALPHA = 0.1 %. No variance is estimated and
-nothing is tuned to a machine.
+*Statement.* Assume that, after at most n/2 iterations, the block minima are exchangeable (any
+distribution, any spikes, ties allowed). The j-th is then a strict record with conditional
+probability at most 1/j (Renyi 1962). So each wealth is bounded by a non-negative martingale of mean
+1, and by Ville's inequality ever exceeds 1/a with probability at most a. The weights sum to 1. The
+i-th look (see `looks`) requires evidence of i*(i+1)/ALPHA, and the sum of ALPHA/(i*(i+1)) is ALPHA.
+So the probability of ever calling such a series growing is at most ALPHA = 0.1 %. No variance is
+estimated and nothing is tuned to a machine.
 
-The bound does not cover a cache that fills at a steady rate, because it looks like a leak until it is full. The
-horizons of `judge.judge_series` and the search for a container with a maximum size handle it.
+The bound does not cover a cache that fills at a steady rate, because it looks like a leak until it
+is full. The horizons of `judge.judge_series` and the search for a container with a maximum size
+handle it.
 
-**The detection floor** is the smallest leak that a series would have shown; reports print it with an ``ok``. A countable
-(exactly counted) resource has no noise. By chance alone, q iterations without a rise would exclude, with 99 %
-confidence, a leak that occurs at random once in q / 4.6 iterations (4.6 is -ln 0.01). But the rule also gives ``ok``
-after a few early rises and then a long rest, and it examines a series several times. It therefore needs more quiet
-iterations: with `_FLOOR_FACTORS`, less than 1 % of 6,000 simulated leaks at each length were missed.
+**The detection floor** is the smallest leak that a series would have shown; reports print it with
+an ``ok``. A countable (exactly counted) resource has no noise. By chance alone, q iterations
+without a rise would exclude, with 99 % confidence, a leak that occurs at random once in q / 4.6
+iterations (4.6 is -ln 0.01). But the rule also gives ``ok`` after a few early rises and then a long
+rest, and it examines a series several times. It therefore needs more quiet iterations: with
+`_FLOOR_FACTORS`, less than 1 % of 6,000 simulated leaks at each length were missed.
 
-For a counter with noise, the floor is found by trial: the smallest leak, rounded down to multiples of the counter's
-smallest increase, that the rule calls growing when added to the readings. Another run has different noise, so the rule
-must detect the leak in each of several rotations of this run's increments. It then detected such a leak in 600 of 600
-simulated runs that continued until they were judged, with steady, spiky or one-sided noise.
+For a counter with noise, the floor is found by trial: the smallest leak, rounded down to multiples
+of the counter's smallest increase, that the rule calls growing when added to the readings. Another
+run has different noise, so the rule must detect the leak in each of several rotations of this run's
+increments. It then detected such a leak in 600 of 600 simulated runs that continued until they were
+judged, with steady, spiky or one-sided noise.
 """
 
 from __future__ import annotations
@@ -59,15 +66,18 @@ ALPHA: Final = 0.001
 _BET: Final = 0.9
 # The block sizes of the record test, each with its weight.
 _WEIGHTED_SCALES: Final = ((1, 0.5), (2, 0.2), (4, 0.1), (8, 0.1), (16, 0.05), (32, 0.05))
-# -ln(0.01): a leak that occurs at random (Poisson) is quiet for 4.6 mean gaps with a probability of 1 %.
+# -ln(0.01): a leak that occurs at random (Poisson) is quiet for 4.6 mean gaps with a probability of
+# 1 %.
 MISS: Final = 4.6
 # Iterations before the first look, and the ratio between successive looks.
 FIRST_LOOK: Final = 10
 _LOOK_RATIO: Final = 1.25
-# A steady series rises in at least this share of the iterations, and keeps at least this share of its earlier rate.
+# A steady series rises in at least this share of the iterations, and keeps at least this share of
+# its earlier rate.
 _MIN_STEADY_RATIO: Final = 0.9
-# A series that had to end grows if it rises in each of this many iterations: by chance, readings come in this order
-# in one of 7! cases, which is less than `ALPHA`. The largest rise is at most this multiple of the smallest.
+# A series that had to end grows if it rises in each of this many iterations: by chance, readings
+# come in this order in one of 7! cases, which is less than `ALPHA`. The largest rise is at most
+# this multiple of the smallest.
 _LEAST_RISES: Final = 6
 _MAX_RISE_RATIO: Final = 1.25
 # A series that keeps less than this share of its earlier rate slows down.
@@ -75,12 +85,13 @@ _MIN_LASTING_RATIO: Final = 0.75
 # A sawtooth has at least this many falls: fewer may be chance.
 _MIN_FALLS: Final = 4
 State: TypeAlias = Literal["growing", "flat", "undecided"]
-# In the unit of the resource per iteration (1 TiB for bytes). If the rule does not detect even this slope, the series
-# is too short.
+# In the unit of the resource per iteration (1 TiB for bytes). If the rule does not detect even this
+# slope, the series is too short.
 _MAX_SLOPE: Final = 1 << 40
 # About this many rotations are tried, in addition to the series itself.
 _ROTATIONS: Final = 7
-# The factor that applies up to a number of quiet iterations: a leak once in (quiet iterations / factor) is excluded.
+# The factor that applies up to a number of quiet iterations: a leak once in (quiet iterations /
+# factor) is excluded.
 _FLOOR_FACTORS: Final = ((13, 6.0), (30, 8.5), (1 << 40, 10.0))
 
 
@@ -120,10 +131,14 @@ def growth(
 
     Args:
         readings: The counter at the end of warm-up and after each iteration; at least 2.
-        tolerance: Growth per iteration that is allowed. It is subtracted from the readings as a straight line.
-        first_look: The least number of iterations for ``growing``. Each look from there on raises the threshold.
-        exact: The counter has no noise, so a rise in the last reading is a step and not an edge effect.
-        stopped: No reading can follow, so it is enough that all rises are about equal (`_rises_evenly`).
+        tolerance: Growth per iteration that is allowed. It is subtracted from the readings as a
+            straight line.
+        first_look: The least number of iterations for ``growing``. Each look from there on raises
+            the threshold.
+        exact: The counter has no noise, so a rise in the last reading is a step and not an edge
+            effect.
+        stopped: No reading can follow, so it is enough that all rises are about equal
+            (`_rises_evenly`).
     """
     n = len(readings) - 1
     if n < 4:
@@ -137,7 +152,8 @@ def growth(
     state: State = "undecided"
     if _is_flat(levelled, start, steps, quiet, tolerance, exact=exact):
         state = "flat"
-    # What has fallen to where it began may do so again, as a list that is cleared now and then, however it grows between.
+    # What has fallen to where it began may do so again, as a list that is cleared now and then,
+    # however it grows between.
     elif n >= first_look and min(late) > min(early) and _persists(late, slope, earlier):
         look = sum(1 for at in looks(n) if at >= first_look)
         if _record_evidence(late) >= look * (look + 1) / ALPHA:
@@ -150,9 +166,9 @@ def growth(
 
 def is_steady(readings: Sequence[int]) -> bool:
     """Return whether a noise-free series grows in nearly every iteration at one rate, unlike a cache filled at random."""
-    # Medians are compared, so that one larger step, such as a doubled table of the interpreter, changes nothing.
-    # Measured: numpy's cache of small blocks grows by some 300 bytes per iteration for hundreds of them, at first in 7
-    # of 10.
+    # Medians are compared, so that one larger step, such as a doubled table of the interpreter,
+    # changes nothing. Measured: numpy's cache of small blocks grows by some 300 bytes per iteration
+    # for hundreds of them, at first in 7 of 10.
     n = len(readings) - 1
     steps = [after - before for before, after in pairwise(readings)]
     late, earlier = steps[n // 2 :], steps[n // 8 : n // 2]
@@ -191,8 +207,8 @@ def _rate(window: Sequence[float]) -> float:
 
 
 def _find_envelope_steps(levelled: Sequence[float], start: int, tail: int) -> tuple[int, ...]:
-    # The last `tail` readings only contribute to the minima: with noise, a suffix minimum over few readings rises by
-    # chance.
+    # The last `tail` readings only contribute to the minima: with noise, a suffix minimum over few
+    # readings rises by chance.
     envelope = list(accumulate(reversed(levelled), min))[::-1][start : len(levelled) - tail]
     return tuple(start + i for i in range(1, len(envelope)) if envelope[i] > envelope[i - 1])
 
@@ -200,29 +216,44 @@ def _find_envelope_steps(levelled: Sequence[float], start: int, tail: int) -> tu
 def detect_sawtooth(readings: Sequence[int]) -> tuple[int, float] | None:
     """Return the usual rise and the mean fall of a counter that rises steadily and now and then falls by several rises.
 
-    None without this pattern, which handles that only a garbage collector releases cause, and flushed buffers.
+    None without this pattern, which handles that only a garbage collector releases cause, and
+    flushed buffers.
     """
     steps = [after - before for before, after in pairwise(readings)]
     (rise, times), *_ = Counter(steps).most_common(1) or [(0, 0)]
     falls = [-step for step in steps if step < 0]
-    if rise <= 0 or 2 * times < len(steps) or len(falls) < _MIN_FALLS or sum(falls) < 2 * rise * len(falls):
+    if (
+        rise <= 0
+        or 2 * times < len(steps)
+        or len(falls) < _MIN_FALLS
+        or sum(falls) < 2 * rise * len(falls)
+    ):
         return None
     return rise, sum(falls) / len(falls)
 
 
 def _is_flat(  # noqa: PLR0913 - what was found of the series so far
-    levelled: Sequence[float], start: int, steps: Sequence[int], quiet: int, tolerance: float, *, exact: bool
+    levelled: Sequence[float],
+    start: int,
+    steps: Sequence[int],
+    quiet: int,
+    tolerance: float,
+    *,
+    exact: bool,
 ) -> bool:
     half = (len(levelled) - 1) // 2
     late = levelled[half:]
     quarter = len(late) // 2
     first, last = late[:quarter], late[quarter:]
-    if min(last) < min(first) and not _comes_back(levelled[start : half + quarter], last, tolerance * len(late)):
+    if min(last) < min(first) and not _comes_back(
+        levelled[start : half + quarter], last, tolerance * len(late)
+    ):
         return False
     if quiet >= half and (not steps or quiet >= MISS * steps[-1] / len(steps)):
         return True
     returned = min(last) <= min(first) and min(late) <= min(levelled[start : half + 1])
-    # In an exact series, a new maximum may be a step that has just occurred; with noise, it has no meaning.
+    # In an exact series, a new maximum may be a step that has just occurred; with noise, it has no
+    # meaning.
     return returned and not (exact and max(last) > max(levelled[: half + quarter]))
 
 
@@ -256,21 +287,33 @@ def _record_evidence(window: Sequence[float]) -> float:
 
 
 def detection_floor(
-    readings: Sequence[int], resource: Resource, tolerance: float, first_look: int, quiet: int | None = None
+    readings: Sequence[int],
+    resource: Resource,
+    tolerance: float,
+    first_look: int,
+    quiet: int | None = None,
 ) -> float | None:
     """Return the least sustained growth per iteration that would have been called a leak; None for too short a series.
 
-    The readings were judged clean. `quiet` is the number of iterations since the lower envelope last rose, for counts
-    without noise.
+    The readings were judged clean. `quiet` is the number of iterations since the lower envelope
+    last rose, for counts without noise.
     """
     if quiet is not None:
-        return resource.grain * next(certain for longest, certain in _FLOOR_FACTORS if quiet <= longest) / max(1, quiet)
+        return (
+            resource.grain
+            * next(certain for longest, certain in _FLOOR_FACTORS if quiet <= longest)
+            / max(1, quiet)
+        )
     orders = _rotate_readings(readings)
 
     def shows(slope: int) -> bool:
         planted = [slope * i // resource.step * resource.step for i in range(len(readings))]
         return all(
-            growth([value + leak for value, leak in zip(order, planted, strict=True)], tolerance, first_look).state
+            growth(
+                [value + leak for value, leak in zip(order, planted, strict=True)],
+                tolerance,
+                first_look,
+            ).state
             == "growing"
             for order in orders
         )

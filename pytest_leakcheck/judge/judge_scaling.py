@@ -1,9 +1,10 @@
 """Judge peaks: of one run by the ``peak=`` of its budget, over the sizes of an axis by a bound.
 
-An axis is an argument of the test that takes growing sizes. The bound is exceeded only if all exponents that fit the
-peaks lie beyond the border, and kept only if none does. The verdict is inconclusive, with the sizes to add, if the
-growth is close to the resolution or may have ended, if there are few sizes, or if only the largest size has a higher
-peak: a wrong red verdict costs more than two additional sizes.
+An axis is an argument of the test that takes growing sizes. The bound is exceeded only if all
+exponents that fit the peaks lie beyond the border, and kept only if none does. The verdict is
+inconclusive, with the sizes to add, if the growth is close to the resolution or may have ended, if
+there are few sizes, or if only the largest size has a higher peak: a wrong red verdict costs more
+than two additional sizes.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ from pytest_leakcheck.model.recording import Law, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import Kind, find_resource
 from pytest_leakcheck.model.units import Unit, format_amount, format_change, singular
 
-# Growth up to this counts as constant. If a program releases memory, the kernel's high-water mark moves in steps of
-# 128 KiB, because each processor counts in batches of 32 pages. The resolution is two steps (docs/laws.md).
+# Growth up to this counts as constant. If a program releases memory, the kernel's high-water mark
+# moves in steps of 128 KiB, because each processor counts in batches of 32 pages. The resolution is
+# two steps (docs/laws.md).
 RESOLUTION: Final[dict[Unit, int]] = {"bytes": 1 << 18, "count": 0}
 # Standard deviation of one peak: 34 to 58 KiB, measured over six workloads of 30 trials each.
 NOISE: Final[dict[Unit, int]] = {"bytes": 48 << 10, "count": 0}
-# The same for a memory peak that was read between two function calls, not from the kernel's high-water mark. Such a
-# peak varies with the memory of the allocator and the interpreter.
+# The same for a memory peak that was read between two function calls, not from the kernel's
+# high-water mark. Such a peak varies with the memory of the allocator and the interpreter.
 _EXACT_NOISE: Final = 12 << 10
 # Fewer sizes can show growth, but cannot distinguish one law from another.
 _MIN_SIZES_FOR_LAW: Final = 5
 # Kendall's tau below which peaks have no trend. At this value, three pairs in ten fall.
 _MIN_TREND: Final = 0.4
-# An interval is shown if it is wider than this share of the slope, so that its ends differ in two digits.
+# An interval is shown if it is wider than this share of the slope, so that its ends differ in two
+# digits.
 _MIN_SHOWN_INTERVAL: Final = 0.04
 # Peaks of ranks that differ by at most this share count as equal.
 _SAME_PEAK: Final = 0.1
@@ -63,16 +66,28 @@ def judge_points(  # noqa: PLR0913 - what was measured, and what is allowed
 ) -> Verdict:
     """Judge the peaks of one resource at sizes that `check_axis` returned.
 
-    The verdict's slope and floor are per unit of the axis, its level is the largest peak, and its iterations are the
-    number of sizes. With `lower`, a formula is a lower bound. `exact` peaks are exact to a few pages, unlike the
-    kernel's high-water marks. `added_processes` are those that the largest size adds to the smallest: each may vary by
-    the resolution. An unknown resource raises `KeyError`.
+    The verdict's slope and floor are per unit of the axis, its level is the largest peak, and its
+    iterations are the number of sizes. With `lower`, a formula is a lower bound. `exact` peaks are
+    exact to a few pages, unlike the kernel's high-water marks. `added_processes` are those that the
+    largest size adds to the smallest: each may vary by the resolution. An unknown resource raises
+    `KeyError`.
     """
     unit = find_resource(resource).unit
     noise = min(NOISE[unit], _EXACT_NOISE) if exact else NOISE[unit]
     resolution = added_processes * RESOLUTION[unit]
     law = fit_law(sizes, peaks, resolution=resolution, noise=noise)
-    case = _Case(resource, singular(axis), axis, unit, noise, tuple(sizes), tuple(peaks), law, kind, resolution)
+    case = _Case(
+        resource,
+        singular(axis),
+        axis,
+        unit,
+        noise,
+        tuple(sizes),
+        tuple(peaks),
+        law,
+        kind,
+        resolution,
+    )
     if isinstance(bound, FormulaBound):
         return _judge_formula(case, bound, lower=lower)
     if isinstance(bound, SlopeBound):
@@ -97,15 +112,26 @@ class _Case:
     def seen(self) -> str:
         return f"{format_change(self.law.growth, self.unit)} from {self.sizes[0]} to {self.sizes[-1]} {self.axis}"
 
-    def say(self, outcome: Outcome, reason: str, advice: str = "", floor: float | None = None) -> Verdict:
+    def say(
+        self, outcome: Outcome, reason: str, advice: str = "", floor: float | None = None
+    ) -> Verdict:
         slope, level, n = self.law.slope, max(self.peaks), len(self.sizes)
         law, kind = self.law, self.kind
-        return Verdict(self.resource, outcome, slope, level, n, floor, reason, advice, kind=kind, law=law)
+        return Verdict(
+            self.resource, outcome, slope, level, n, floor, reason, advice, kind=kind, law=law
+        )
 
     def unsure(self, reason: str) -> Verdict:
         ratio, last = mean_ratio(self.sizes), self.sizes[-1]
-        more = [round(last * ratio**step) for step in range(1, max(2, _MIN_SIZES_FOR_LAW - len(self.sizes)) + 1)]
-        return self.say("inconclusive", reason, f"also run the sizes {', '.join(map(str, more[:-1]))} and {more[-1]}")
+        more = [
+            round(last * ratio**step)
+            for step in range(1, max(2, _MIN_SIZES_FOR_LAW - len(self.sizes)) + 1)
+        ]
+        return self.say(
+            "inconclusive",
+            reason,
+            f"also run the sizes {', '.join(map(str, more[:-1]))} and {more[-1]}",
+        )
 
     def amount(self, value: float) -> str:
         return format_amount(value, self.unit)
@@ -118,8 +144,11 @@ class _Case:
         if law.exponent is not None and law.exponent < BORDER:
             doublings = math.log2(self.sizes[-1] / self.sizes[0])
             return f"{law.order}: {format_change(law.growth / doublings, self.unit)} per doubling"
-        # Only linear growth has a single slope. For a curve, show the growth over the measured sizes.
-        return f"{law.order}: {self.rate(law.slope, law.slopes) if law.order == 'O(n)' else self.seen}"
+        # Only linear growth has a single slope. For a curve, show the growth over the measured
+        # sizes.
+        return (
+            f"{law.order}: {self.rate(law.slope, law.slopes) if law.order == 'O(n)' else self.seen}"
+        )
 
     def rate(self, slope: float, slopes: tuple[float, float]) -> str:
         """Format a slope, with its interval if that is wide enough to show in two digits."""
@@ -142,9 +171,10 @@ def _explain_doubt(case: _Case) -> str:
     last = peaks[-1] - peaks[-2]
     if last <= standstill(law.growth, len(peaks), case.noise):
         return f", but {format_change(last, case.unit)} in the last step: it may have settled"
-    # Curves with an exponent of -BORDER or below approach a limit. (-BORDER is as far below the logarithm as the next
-    # law is above it.) Of series that scatter at random over 1 MiB, one in 600 passes as growth with this check, and
-    # one in 45 without it. An exact counter whose last step is not below the mean step shows no sign of a limit.
+    # Curves with an exponent of -BORDER or below approach a limit. (-BORDER is as far below the
+    # logarithm as the next law is above it.) Of series that scatter at random over 1 MiB, one in
+    # 600 passes as growth with this check, and one in 45 without it. An exact counter whose last
+    # step is not below the mean step shows no sign of a limit.
     slows = case.noise > 0 or last * (len(peaks) - 1) < law.growth
     if slows and law.exponents is not None and law.exponents[0] <= -BORDER:
         return ", and these sizes do not rule out that it settles"
@@ -180,7 +210,9 @@ def _judge_order(case: _Case, bound: OrderBound) -> Verdict:
         return _judge_no_growth(case) if bound.exponent is None else case.say("ok", seen)
     if bound.exponent is not None:
         if len(case.sizes) < _MIN_SIZES_FOR_LAW:
-            return case.unsure(f"{len(case.sizes)} sizes do not distinguish {bound} from other laws")
+            return case.unsure(
+                f"{len(case.sizes)} sizes do not distinguish {bound} from other laws"
+            )
         (low, high), border = exponents, bound.exponent + BORDER
         if high <= border:
             return case.say("ok", seen)
@@ -217,7 +249,11 @@ def _judge_formula(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
             continue
         # A formula that is only a number would repeat the limit in the text.
         source = "" if bound.is_number else f" ({str(bound).strip().lstrip('<>= ')})"
-        rule = f"at least {case.amount(limit)} required" if lower else f"at most {case.amount(limit)} allowed"
+        rule = (
+            f"at least {case.amount(limit)} required"
+            if lower
+            else f"at most {case.amount(limit)} allowed"
+        )
         seen = f"at {case.axis} {size}: {case.amount(peak)}, {rule}{source}"
         if excess > case.noise:
             return case.say("over_budget", seen)
@@ -234,10 +270,17 @@ def advise_ranks(verdict: Verdict, aim: FigureBound, scaled: Scaled) -> Verdict:
     # Ranks that are threads share the counters of their process, except gauges.
     each = [peak for recording in world.recordings for peak in peaks_of(recording, aim.resource)]
     one = alone.peak(aim.resource, "total") if alone.size == 1 else 0
-    over = verdict.outcome == "over_budget" and aim.figure == "total" and one > 0 and len(each) == world.size
+    over = (
+        verdict.outcome == "over_budget"
+        and aim.figure == "total"
+        and one > 0
+        and len(each) == world.size
+    )
     if not over or any(abs(peak - one) > _SAME_PEAK * one for peak in each):
         return verdict
-    advice = f"each rank takes as much as one alone: divide what is meant for all ranks by {scaled.axis}"
+    advice = (
+        f"each rank takes as much as one alone: divide what is meant for all ranks by {scaled.axis}"
+    )
     return replace(verdict, advice=advice)
 
 
@@ -251,8 +294,12 @@ def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
         return unavailable(budget.resource, missing, peak=True)
     unit, allowed = budget.traits.unit, budget.peak or 0
     peak, kind = point.peak(budget.resource, "total"), point.kind(budget.resource)
-    reason = f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
-    verdict = Verdict(budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True, kind=kind)
+    reason = (
+        f"peak +{format_amount(peak, unit)} above the start, {format_amount(allowed, unit)} allowed"
+    )
+    verdict = Verdict(
+        budget.resource, "ok", level=peak, iterations=1, reason=reason, peak=True, kind=kind
+    )
     excess = peak - allowed
     if excess <= 0:
         return verdict

@@ -2,14 +2,17 @@
 
 This module reads no counter and no clock. The questions, in this order:
 
-0. Does a count in other processes rise, and fall now and then? If their garbage collectors account for the falls, only
+0. Does a count in other processes rise, and fall now and then? If their garbage collectors account
+for the falls, only
    they release the resource; if something unknown does, nothing else can be decided.
-1. Does the series grow (`judge.growth`)? That is enough for countable resources (descriptors, threads, ...). Memory and
-   gc objects must grow for a minimum number of iterations, the horizon, because a bounded cache that is still filling
-   may explain it. If the growth would reach the limit of the process within a production run, it is a leak at once.
-   1a, before it: does something other than the test cause the growth? 1b, after it: does a bounded cache account for it?
-2. Is the level exceeded? That needs no horizon, only a counter that has settled.
-3. Does only the garbage collector release the resource? Question 1 is asked of the running sum of what it released.
+1. Does the series grow (`judge.growth`)? That is enough for countable resources (descriptors,
+threads, ...). Memory and
+   gc objects must grow for a minimum number of iterations, the horizon, because a bounded cache
+   that is still filling may explain it. If the growth would reach the limit of the process within a
+   production run, it is a leak at once. 1a, before it: does something other than the test cause the
+   growth? 1b, after it: does a bounded cache account for it?
+2. Is the level exceeded? That needs no horizon, only a counter that has settled. 3. Does only the
+garbage collector release the resource? Question 1 is asked of the running sum of what it released.
 """
 
 from __future__ import annotations
@@ -22,7 +25,14 @@ from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort
-from pytest_leakcheck.judge.growth import FIRST_LOOK, Growth, decays, detect_sawtooth, detection_floor, growth
+from pytest_leakcheck.judge.growth import (
+    FIRST_LOOK,
+    Growth,
+    decays,
+    detect_sawtooth,
+    detection_floor,
+    growth,
+)
 from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.model.resources import HEAP, RESIDENT, Resource
@@ -45,31 +55,35 @@ class Profile:
 
 SCARCE: Final = Profile(clean=13, leak=16, horizon=0)
 RETAINED: Final = Profile(clean=50, leak=16, horizon=200)
-# For countable resources whose count falls in other processes: it takes longer to see whether anything closes them.
+# For countable resources whose count falls in other processes: it takes longer to see whether
+# anything closes them.
 _RELEASED_ELSEWHERE: Final = Profile(clean=50, leak=50, horizon=0)
-# For growth that no exact counter shows: it is fast (`Resource.default_rate`), and not a cache that fills.
+# For growth that no exact counter shows: it is fast (`Resource.default_rate`), and not a cache that
+# fills.
 _UNSHOWN: Final = Profile(clean=50, leak=16, horizon=20)
 # Such growth needs no horizon once it has reached this level, in bytes.
 _MUCH: Final = 64 << 20
 # With more idle memory, in bytes, it takes too long until growth exceeds that.
 _MOST_IDLE: Final = 256 << 20
-# Growth of resident memory is not fragmentation if its rate is at least this share of the earlier rate (and at most the
-# inverse), and if it has risen by at least this multiple of its resolution.
+# Growth of resident memory is not fragmentation if its rate is at least this share of the earlier
+# rate (and at most the inverse), and if it has risen by at least this multiple of its resolution.
 _LASTING_RATIO: Final = 0.75
 _MIN_LASTING_LEVELS: Final = 4
-# Growth that a cache explains is tolerated, multiplied by this factor. An evicted entry may live for another iteration,
-# and an entry may have parts that are not visible through its cache (an open text file has 4 objects; the collector
-# sees 3).
+# Growth that a cache explains is tolerated, multiplied by this factor. An evicted entry may live
+# for another iteration, and an entry may have parts that are not visible through its cache (an open
+# text file has 4 objects; the collector sees 3).
 _EXPLAINED_MARGIN: Final = 1.5
-# Malloc may serve the same requests by blocks of other sizes for a while, which hides some hundred bytes of growth. With
-# the cache of freed blocks emptied for each reading, 1 of 56 leaks of the size of the floor by trial was not found.
+# Malloc may serve the same requests by blocks of other sizes for a while, which hides some hundred
+# bytes of growth. With the cache of freed blocks emptied for each reading, 1 of 56 leaks of the
+# size of the floor by trial was not found.
 _ALLOCATOR_MARGIN: Final = 1.5
-# A level counts as exceeded once the last eighth of the run lies above it, and looks are a quarter apart.
+# A level counts as exceeded once the last eighth of the run lies above it, and looks are a quarter
+# apart.
 _LEVEL_MARGIN: Final = 1.25
 # Growth that takes longer to reach the level is so slow that a library may retain it by design.
 _FAR_ITERATIONS: Final = 1_000
-# What other processes have opened is released by their collectors only if these account for this share of it so far: they
-# run now and then, and the rest is still open.
+# What other processes have opened is released by their collectors only if these account for this
+# share of it so far: they run now and then, and the rest is still open.
 _MIN_RELEASED_SHARE: Final = 0.25
 # The recommended time is this multiple of what the iterations took so far.
 _TIME_MARGIN: Final = 1.5
@@ -81,15 +95,20 @@ class Context:
 
     Attributes:
         final: No further iteration will follow, so a verdict must be given.
-        headroom: How far the resource can still grow before the process dies, in its unit; None if unknown.
-        carried: If the series was started again: the level above the first start that the resource had reached by then.
+        headroom: How far the resource can still grow before the process dies, in its unit; None if
+            unknown.
+        carried: If the series was started again: the level above the first start that the resource
+            had reached by then.
         exact_flat: For resident memory: the exact counter of memory (`heap`) is flat.
-        in_child: For resident memory: most of the growth is that of a child process, in which nothing else is counted.
-        elsewhere: Other processes hold a part of the resource. They collect garbage only now and then, and some may not
-            report it.
-        idle: For `rss` and `mmap`: how many bytes of malloc and of shared memory may have become resident since the start.
+        in_child: For resident memory: most of the growth is that of a child process, in which
+            nothing else is counted.
+        elsewhere: Other processes hold a part of the resource. They collect garbage only now and
+            then, and some may not report it.
+        idle: For `rss` and `mmap`: how many bytes of malloc and of shared memory may have become
+            resident since the start.
         touched: For `mmap`: resident memory grows as fast, so that what is mapped is used.
-        unbounded: What holds the resource is only ever added to, so that the growth is no cache that fills.
+        unbounded: What holds the resource is only ever added to, so that the growth is no cache
+            that fills.
         seconds: Seconds per iteration, if the time for the test is over; else 0.
         stopped: No room is left for another iteration, however much time the test has.
     """
@@ -118,12 +137,16 @@ class Hint:
 
     Attributes:
         text: The cause, for the report; empty if it accounts for only a part of the growth.
-        rate: The growth per iteration that it accounts for, in the unit of the resource. The rest is judged.
-        at_most: The level above the start at which this growth will end, if the test has too few iterations to reach it.
+        rate: The growth per iteration that it accounts for, in the unit of the resource. The rest
+            is judged.
+        at_most: The level above the start at which this growth will end, if the test has too few
+            iterations to reach it.
         advice: What the user can do, if more iterations would not help.
         ended: The cause has just ended, so a series that begins now is flat.
-        within: With advice: the iterations within which the cause ends, at their pace in production; 0 if that is no matter.
-        replaced: How many units of the level replace others that existed at the start. They are no part of it.
+        within: With advice: the iterations within which the cause ends, at their pace in
+            production; 0 if that is no matter.
+        replaced: How many units of the level replace others that existed at the start. They are no
+            part of it.
     """
 
     text: str = ""
@@ -171,11 +194,21 @@ class _Case:
     def is_within_level(self) -> bool:
         """Whether this may be a pool that has not yet reached the level that the user allows."""
         level = self.budget.level
-        return self.resource.is_pooled and self.budget.over is None and level is not None and self.level <= level
+        return (
+            self.resource.is_pooled
+            and self.budget.over is None
+            and level is not None
+            and self.level <= level
+        )
 
     def say(self, outcome: Outcome, reason: str, advice: str = "", **changes: Any) -> Verdict:
         """Create the verdict. ``changes`` replace the figures of this case."""
-        values = {"slope": self.grown.slope, "level": self.level, "iterations": self.n, "kind": self.series.kind}
+        values = {
+            "slope": self.grown.slope,
+            "level": self.level,
+            "iterations": self.n,
+            "kind": self.series.kind,
+        }
         return Verdict(
             self.series.resource,
             outcome,
@@ -193,7 +226,9 @@ class _Case:
         return format_rate(value, self.resource.unit)
 
 
-def judge(series: Series, budget: Budget, context: Context | None = None, hint: Hint = NO_HINT) -> Verdict | None:
+def judge(
+    series: Series, budget: Budget, context: Context | None = None, hint: Hint = NO_HINT
+) -> Verdict | None:
     """Judge at least two readings; None if more iterations are needed, but never with ``context.final``."""
     case = _examine(series, budget, context or Context(), hint)
     return (
@@ -230,14 +265,24 @@ def judge_once(series: Series, budget: Budget) -> Verdict:
     """Judge a block that ran once, by the difference of its two readings and a budget with a level."""
     case = _examine(series, budget, Context(final=True), NO_HINT)
     readings = case.series.readings
-    level, allowed, released = readings[-1] - readings[0], case.budget.level or 0, sum(case.series.released)
+    level, allowed, released = (
+        readings[-1] - readings[0],
+        case.budget.level or 0,
+        sum(case.series.released),
+    )
     if level > allowed + case.resource.slack:
         noisy = not case.resource.scarce and level - allowed <= case.noise
         reason = f"+{case.amount(level)} after the block, {case.amount(allowed)} allowed"
         advice = "a block runs once, so its line is not searched for: leakcheck.steps() repeats it and names the line"
-        return case.say("inconclusive" if noisy else "over_budget", reason, advice, level=level, slope=0.0)
+        return case.say(
+            "inconclusive" if noisy else "over_budget", reason, advice, level=level, slope=0.0
+        )
     if released and case.budget.unclosed != "allow":
-        much = f"{released} {case.resource.plural}" if case.resource.unit == "count" else case.amount(released)
+        much = (
+            f"{released} {case.resource.plural}"
+            if case.resource.unit == "count"
+            else case.amount(released)
+        )
         reason = f"{much} released by the garbage collector only"
         return case.say("unclosed", reason, slope=float(released), level=level)
     return case.say("ok", "", level=level, slope=0.0)
@@ -253,27 +298,35 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
         profile = _RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE
     explained = hint.rate if isfinite(hint.rate) else 0.0
     tolerance = resource.tolerance + budget.per_iteration + explained * _EXPLAINED_MARGIN
-    grown = growth(series.readings, tolerance, profile.leak, exact=profile is SCARCE, stopped=context.stopped)
+    grown = growth(
+        series.readings, tolerance, profile.leak, exact=profile is SCARCE, stopped=context.stopped
+    )
     if grown.state == "growing":
         grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)
-    # The minimum of the last quarter, so that neither a spike nor readings before a last fall count.
+    # The minimum of the last quarter, so that neither a spike nor readings before a last fall
+    # count.
     level = min(late[len(late) // 2 :]) - x[0] + context.carried - hint.replaced
-    return _Case(series, budget, context, hint, resource, profile, tolerance, grown, collected, level, wander)
+    return _Case(
+        series, budget, context, hint, resource, profile, tolerance, grown, collected, level, wander
+    )
 
 
 def _check_releases_elsewhere(case: _Case) -> Verdict | None:
     """Question 0: a count in other processes rises steadily, and falls now and then."""
     enough = case.n >= _RELEASED_ELSEWHERE.clean or case.context.final
-    if not (case.context.elsewhere and case.resource.scarce and enough) or case.budget.unclosed == "allow":
+    if (
+        not (case.context.elsewhere and case.resource.scarce and enough)
+        or case.budget.unclosed == "allow"
+    ):
         return None
     x, released = case.series.readings, case.series.released
     opened = tuple(map(add, x, accumulate(released, initial=0))) if any(released) else x
     grown = growth(opened, case.tolerance, case.profile.leak)
     if grown.state == "growing" and sum(released) >= _MIN_RELEASED_SHARE * (opened[-1] - opened[0]):
         return _say_unclosed(case, grown.slope, "a garbage collector")
-    # Neither growth nor level is judged if the reason of the falls is unknown, unless the count never exceeds the level,
-    # or falls undo under half of the rises.
+    # Neither growth nor level is judged if the reason of the falls is unknown, unless the count
+    # never exceeds the level, or falls undo under half of the rises.
     teeth = detect_sawtooth(opened)
     if teeth is None:
         return None
@@ -283,7 +336,9 @@ def _check_releases_elsewhere(case: _Case) -> Verdict | None:
     if within or (case.grown.state == "growing" and case.grown.slope > rise / 2):
         return None
     reason = f"{case.rate(rise)}, and occasionally {fall:.3g} are released at once, by a child or its garbage collector"
-    advice = "close them when done; to see which it is, disable the garbage collector in the children"
+    advice = (
+        "close them when done; to see which it is, disable the garbage collector in the children"
+    )
     return case.say("inconclusive", reason, advice, slope=float(rise))
 
 
@@ -304,13 +359,27 @@ def _ends_too_late(case: _Case) -> bool:
 def _check_growth(case: _Case) -> Verdict | None:
     """Question 1: proven growth that has lasted long enough, without an explanation."""
     is_excused = bool(case.hint.text) and not _ends_too_late(case)
-    if case.grown.state != "growing" or is_excused or case.is_within_level or _is_kept_by_allocator(case):
+    if (
+        case.grown.state != "growing"
+        or is_excused
+        or case.is_within_level
+        or _is_kept_by_allocator(case)
+    ):
         return None
     idle = case.context.idle
     is_used = case.context.touched and case.level > idle and _lasts(case)
-    held = case.n >= case.horizon or case.context.unbounded or is_used or not case.budget.judges_all_growth
+    held = (
+        case.n >= case.horizon
+        or case.context.unbounded
+        or is_used
+        or not case.budget.judges_all_growth
+    )
     if case.budget.over is not None and case.budget.level is not None:
-        return _judge_extrapolation(case, case.budget.over, case.budget.level) if held or case.context.final else None
+        return (
+            _judge_extrapolation(case, case.budget.over, case.budget.level)
+            if held or case.context.final
+            else None
+        )
     if not held and not case.context.is_fatal(case.grown.slope):
         return None
     reason = _describe_growth(case)
@@ -318,10 +387,12 @@ def _check_growth(case: _Case) -> Verdict | None:
         if idle <= _MOST_IDLE and not case.context.final:
             return None
         if isfinite(idle):
-            reason += (
-                f", unless it is memory that was there at the start, up to {case.amount(idle)}, and is used only now"
-            )
-        return case.say("inconclusive", reason, f"to have it judged, set a budget: {case.series.resource}_budget()")
+            reason += f", unless it is memory that was there at the start, up to {case.amount(idle)}, and is used only now"
+        return case.say(
+            "inconclusive",
+            reason,
+            f"to have it judged, set a budget: {case.series.resource}_budget()",
+        )
     if case.budget.per_iteration and case.budget.explicit:
         reason += f", {case.rate(case.budget.per_iteration)} allowed"
     return case.say("leak", reason, _advise_allowance(case))
@@ -330,11 +401,17 @@ def _check_growth(case: _Case) -> Verdict | None:
 def _describe_growth(case: _Case) -> str:
     reason = f"{case.rate(case.grown.slope)} sustained over {format_count(case.n, 'iteration')}"
     if _is_unshown(case) and not case.context.in_child:
-        reason += ", while the exact memory counters do not grow: it is mapped, or allocated past malloc"
+        reason += (
+            ", while the exact memory counters do not grow: it is mapped, or allocated past malloc"
+        )
     if case.hint.text:
         within, headroom = case.hint.within, case.context.headroom
-        reason += f"; {case.hint.text}, which is too late: +{case.amount(case.grown.slope * within)}"
-        reason += f" in {within:,.0f} iterations" + (f", {case.amount(headroom)} left" if headroom is not None else "")
+        reason += (
+            f"; {case.hint.text}, which is too late: +{case.amount(case.grown.slope * within)}"
+        )
+        reason += f" in {within:,.0f} iterations" + (
+            f", {case.amount(headroom)} left" if headroom is not None else ""
+        )
     return reason
 
 
@@ -385,7 +462,8 @@ def _judge_extrapolation(case: _Case, over: int, level: int) -> Verdict:
 def _check_level(case: _Case) -> Verdict | None:
     """Question 2 of the module: the level is exceeded, and the counter has settled."""
     allowed = case.budget.level
-    # A count that other processes vary by more, such as with what is on its way from them, was as high at the start.
+    # A count that other processes vary by more, such as with what is on its way from them, was as
+    # high at the start.
     slack = case.wander if case.profile is _RELEASED_ELSEWHERE else case.resource.slack
     if allowed is None or case.level <= allowed + slack:
         return None
@@ -396,12 +474,16 @@ def _check_level(case: _Case) -> Verdict | None:
     if case.level - allowed <= case.noise and not case.resource.scarce:
         reason = f"{case.amount(case.level)} above the start, {case.amount(allowed)} allowed"
         advice = "set a level above the noise, or bound growth only"
-        return case.say("inconclusive", f"{reason}; the noise of this run is {case.amount(case.noise)}", advice)
+        return case.say(
+            "inconclusive", f"{reason}; the noise of this run is {case.amount(case.noise)}", advice
+        )
     mark, stays = f"{case.series.resource}_budget", _spell(case, case.level)
     advice = f"if it is meant to stay: {mark}({stays}), or {mark}() to bound growth only"
     if case.grown.state != "flat":
         advice = "more iterations would show whether it continues: --leakcheck-iterations"
-    return case.say("over_budget", f"{_describe_shape(case)}, {case.amount(allowed)} allowed", advice)
+    return case.say(
+        "over_budget", f"{_describe_shape(case)}, {case.amount(allowed)} allowed", advice
+    )
 
 
 def _spell(case: _Case, level: int) -> str:
@@ -441,7 +523,9 @@ def _check_settled(case: _Case) -> Verdict | None:
     if awaits_all or case.n < min(case.profile.clean, case.context.effort.usual):
         return None
     x = case.series.readings
-    below_resolution = case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
+    below_resolution = (
+        case.grown.state == "undecided" and abs(x[-1] - x[len(x) // 2]) <= case.resource.resolution
+    )
     if case.grown.state != "flat" and not (case.context.final and below_resolution):
         return None
     if case.collected.state == "undecided" and any(case.series.released) and not case.context.final:
@@ -451,19 +535,28 @@ def _check_settled(case: _Case) -> Verdict | None:
         level, slack = case.amount(case.level), case.amount(case.resource.slack)
         note = f"{level} above the start; up to {slack} over the level is attributed to the interpreter"
         if case.profile is _RELEASED_ELSEWHERE:
-            note = f"{level} above the start; varies by {case.amount(case.wander)} between iterations"
+            note = (
+                f"{level} above the start; varies by {case.amount(case.wander)} between iterations"
+            )
     return case.say("ok", note, floor=_compute_floor(case))
 
 
 def _explain_undecided(case: _Case) -> Verdict | None:
     """Explain why there is no decision; None as long as more iterations may lead to one."""
     grown, n = case.grown, case.n
-    enough = case.context.final or (n >= min(RETAINED.horizon, case.context.effort.usual) and decays(grown))
+    enough = case.context.final or (
+        n >= min(RETAINED.horizon, case.context.effort.usual) and decays(grown)
+    )
     if _is_kept_by_allocator(case) and grown.state == "growing" and enough:
         reason = f"{case.rate(grown.slope)} over {n} iterations"
         if case.context.in_child:
-            return case.say("inconclusive", f"{reason}: it may be held by the allocator of the child")
-        return case.say("inconclusive", f"held by the allocator: {reason}, while the exact memory counters do not grow")
+            return case.say(
+                "inconclusive", f"{reason}: it may be held by the allocator of the child"
+            )
+        return case.say(
+            "inconclusive",
+            f"held by the allocator: {reason}, while the exact memory counters do not grow",
+        )
     if not case.context.final:
         return None
     if case.hint.text:
@@ -480,18 +573,29 @@ def _explain_undecided(case: _Case) -> Verdict | None:
         rates = f"{case.rate(grown.earlier)}, then {case.rate(grown.slope)}"
         reason = f"still growing, ever more slowly: {rates}"
     else:
-        moves = f"varies by {case.amount(case.wander)} between iterations" if case.wander else "rises unevenly"
+        moves = (
+            f"varies by {case.amount(case.wander)} between iterations"
+            if case.wander
+            else "rises unevenly"
+        )
         reason = f"{moves}, {case.rate(grown.slope)} overall"
     advice = "a child's garbage collector may release them: disable it there, by gc.disable(); otherwise, "
     more = advice * (case.profile is _RELEASED_ELSEWHERE) + _advise_more(case)
-    return case.say("inconclusive", reason, "; ".join(filter(None, (more, _advise_allowance(case)))))
+    return case.say(
+        "inconclusive", reason, "; ".join(filter(None, (more, _advise_allowance(case))))
+    )
 
 
 def _advise_allowance(case: _Case) -> str:
     """Return how to allow slow growth by a library, which no number of iterations makes ``ok``; empty if it is fast."""
     name, budget, slope = case.series.resource, case.budget, case.grown.slope
     grows = case.grown.state == "growing" and case.resource.unit == "bytes" and budget.over is None
-    if not grows or budget.level is None or budget.per_iteration or slope * _FAR_ITERATIONS > budget.level:
+    if (
+        not grows
+        or budget.level is None
+        or budget.per_iteration
+        or slope * _FAR_ITERATIONS > budget.level
+    ):
         return ""
     # A multiple, because such growth is uneven.
     amounts = case.amount(budget.level), case.amount(1 << ceil(4 * slope).bit_length())
@@ -501,7 +605,10 @@ def _advise_allowance(case: _Case) -> str:
 def _advise_more(case: _Case) -> str:
     needed = case.profile.clean if case.n < case.profile.clean else max(2 * case.n, case.horizon)
     if case.is_within_level and case.grown.state == "growing":
-        needed = ceil(max(case.n, _LEVEL_MARGIN * (case.budget.level or 0) / case.grown.slope)) + FIRST_LOOK
+        needed = (
+            ceil(max(case.n, _LEVEL_MARGIN * (case.budget.level or 0) / case.grown.slope))
+            + FIRST_LOOK
+        )
     seconds = case.context.seconds
     if not seconds and case.context.effort.in_script:
         return f"about {needed} iterations would decide it: iterations=, max_time="
@@ -516,5 +623,7 @@ def _compute_floor(case: _Case) -> float | None:
         # Growth up to the idle memory would be in doubt, not red.
         return None
     quiet = case.grown.quiet if case.profile is SCARCE else None
-    floor = detection_floor(case.series.readings, case.resource, case.tolerance, case.profile.leak, quiet)
+    floor = detection_floor(
+        case.series.readings, case.resource, case.tolerance, case.profile.leak, quiet
+    )
     return floor * _ALLOCATOR_MARGIN if floor is not None and case.resource.name == HEAP else floor

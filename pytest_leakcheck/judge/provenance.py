@@ -14,7 +14,8 @@ class Provenance:
     """What is known of a count in addition to its readings. Texts are parts of a sentence; an empty one says nothing.
 
     Attributes:
-        unknown: The number of entries in `folder` that count for no process, because their origin is unknown.
+        unknown: The number of entries in `folder` that count for no process, because their origin
+            is unknown.
         folder: The path of the folder that is listed.
         uncounted: What may hold a part of the resource, and does not count.
         hidden: Why the count may miss what is new.

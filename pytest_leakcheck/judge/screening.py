@@ -1,10 +1,11 @@
 """Decide after a few iterations whether a test without a mark needs to be judged in full.
 
-Most tests of a suite are clean, and a full judgement takes 13 to 58 iterations of each. A leak in every iteration, or in
-every second one, shows in any two iterations. So if no counter moves in the first two, these decide (`at_rest`). Else
-the test's first iterations may have allocated what it needs once: four more decide (`screen`), by the last two of them. A
-counter that has risen there, but not in the two iterations before, may have risen once: then another four decide. A
-count that falls once, between rises in most of the iterations, has risen nevertheless.
+Most tests of a suite are clean, and a full judgement takes 13 to 58 iterations of each. A leak in
+every iteration, or in every second one, shows in any two iterations. So if no counter moves in the
+first two, these decide (`at_rest`). Else the test's first iterations may have allocated what it
+needs once: four more decide (`screen`), by the last two of them. A counter that has risen there,
+but not in the two iterations before, may have risen once: then another four decide. A count that
+falls once, between rises in most of the iterations, has risen nevertheless.
 """
 
 from __future__ import annotations
@@ -20,28 +21,34 @@ from pytest_leakcheck.model.recording import Series
 
 # Iterations after the start level.
 AT_REST: Final = 2
-# Iterations after these: of the first look, and of the second one. Each look compares the last reading with the one in
-# the middle, so all counters must be read after `MIDDLE` iterations too.
+# Iterations after these: of the first look, and of the second one. Each look compares the last
+# reading with the one in the middle, so all counters must be read after `MIDDLE` iterations too.
 MIDDLE: Final = 2
 ITERATIONS: Final = 4
 SECOND_LOOK: Final = 8
-# Counters in bytes vary by less than this on clean code, in most tests. What retains less in Python also retains objects
-# or blocks, which are counted one by one.
+# Counters in bytes vary by less than this on clean code, in most tests. What retains less in Python
+# also retains objects or blocks, which are counted one by one.
 _MIN_BYTES: Final = 512
-# A count that rises in at least this share of the iterations leaks, whatever it has fallen by in between.
+# A count that rises in at least this share of the iterations leaks, whatever it has fallen by in
+# between.
 _MOSTLY_RATIO: Final = 0.75
 _NONE_HELD: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-def screen(series: Sequence[tuple[Series, Budget]], held: Mapping[str, int] = _NONE_HELD) -> tuple[Verdict, ...]:
+def screen(
+    series: Sequence[tuple[Series, Budget]], held: Mapping[str, int] = _NONE_HELD
+) -> tuple[Verdict, ...]:
     """Return an ``ok`` for each resource, with the smallest leak that would have shown; nothing if any has risen.
 
-    The readings are one at the start and one per iteration. `held` is how much of a resource bounded caches hold, and
-    nothing else does, in its unit: what they have gained in the second half of these iterations.
+    The readings are one at the start and one per iteration. `held` is how much of a resource
+    bounded caches hold, and nothing else does, in its unit: what they have gained in the second
+    half of these iterations.
     """
     if any(find_risen(series, held)):
         return ()
-    return tuple(_pass(one, budget, one.iterations // 2, held.get(one.resource, 0)) for one, budget in series)
+    return tuple(
+        _pass(one, budget, one.iterations // 2, held.get(one.resource, 0)) for one, budget in series
+    )
 
 
 def at_rest(series: Sequence[tuple[Series, Budget]]) -> tuple[Verdict, ...]:
@@ -53,7 +60,10 @@ def at_rest(series: Sequence[tuple[Series, Budget]]) -> tuple[Verdict, ...]:
 
 def _has_moved(series: Series, budget: Budget) -> bool:
     # A fall may hide a rise. Those of bytes that are resident are as common as rises.
-    least, moves = _min_rise(budget, series.iterations), [reading - series.readings[0] for reading in series.readings]
+    least, moves = (
+        _min_rise(budget, series.iterations),
+        [reading - series.readings[0] for reading in series.readings],
+    )
     fell = min(moves) <= -least and not budget.traits.resolution
     return fell or max(moves) >= least or any(series.released)
 
@@ -76,7 +86,10 @@ def _compute_floor(budget: Budget, iterations: int) -> float | None:
         return None
     # The full judgement tolerates slow growth of blocks.
     traits = budget.traits
-    return max(_min_rise(budget, iterations), traits.step, 2 * traits.tolerance * iterations) / iterations
+    return (
+        max(_min_rise(budget, iterations), traits.step, 2 * traits.tolerance * iterations)
+        / iterations
+    )
 
 
 def find_risen(
@@ -97,7 +110,10 @@ def deserve_second_look(risen: Iterable[tuple[Series, Budget]]) -> bool:
         one.iterations == ITERATIONS
         and not any(one.released)
         # A count has not risen in both halves, as bytes may by chance.
-        and not (one.readings[MIDDLE] - one.readings[0] >= _min_rise(budget, MIDDLE) and budget.traits.unit == "count")
+        and not (
+            one.readings[MIDDLE] - one.readings[0] >= _min_rise(budget, MIDDLE)
+            and budget.traits.unit == "count"
+        )
         and not _rises_mostly(one, budget)
         for one, budget in risen
     )

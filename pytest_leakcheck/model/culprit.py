@@ -22,19 +22,25 @@ _WITHIN_FUNCTION: Final = re.compile(r" (?:closure cell|default argument|local) 
 _KEY: Final = re.compile(r"\[a [^\]]*\]")
 # The number of a thread in its name.
 _NUMBERED: Final = re.compile(r"-\d+")
-# Functions that make an object; which of the constructors of its parts is seen first depends on the load.
+# Functions that make an object; which of the constructors of its parts is seen first depends on the
+# load.
 _CONSTRUCTORS: Final = frozenset({"__init__", "__new__", "__post_init__"})
-# The functions in which asyncio and trio run the steps of a program: what they create themselves is of no step.
-_RUN_STEPS: Final = frozenset({"BaseEventLoop.run_forever", "GuestState.guest_tick", "unrolled_run"})
+# The functions in which asyncio and trio run the steps of a program: what they create themselves is
+# of no step.
+_RUN_STEPS: Final = frozenset(
+    {"BaseEventLoop.run_forever", "GuestState.guest_tick", "unrolled_run"}
+)
 # The first call in a line of source.
 _CALL: Final = re.compile(r"(\w+)\(")
 # How many hex digits an identifier begins with.
 _ID_DIGITS: Final = 6
 _DIGEST_DIGITS: Final = 32
 TestPhase: TypeAlias = Literal["setup", "call", "teardown", ""]
-# The object at which a reference path begins: `running` is a thread, `exits` are the callbacks of ``atexit``, and of
-# `interpreter` is what no module holds, such as a handler of a signal.
-RootKind: TypeAlias = Literal["module", "class", "running", "frame", "exits", "interpreter", "other"]
+# The object at which a reference path begins: `running` is a thread, `exits` are the callbacks of
+# ``atexit``, and of `interpreter` is what no module holds, such as a handler of a signal.
+RootKind: TypeAlias = Literal[
+    "module", "class", "running", "frame", "exits", "interpreter", "other"
+]
 # The name of an owner that is the cache of a function begins so.
 CACHE_OF: Final = "lru_cache of "
 
@@ -55,20 +61,25 @@ class Culprit(OfResource):
         kept: The line that stores it in its owner, if that differs from the line that creates it.
         owner: The object that retains it; None if unresolved.
         others: Further objects, each of which retains a share of it, as `owner` does then.
-        cycle: The type names of a reference cycle that only the garbage collector frees, in the order of the cycle; of a
-            frame, the function and the variable that closes it.
+        cycle: The type names of a reference cycle that only the garbage collector frees, in the
+            order of the cycle; of a frame, the function and the variable that closes it.
         unresolved: Why the ``site`` or the ``owner`` (the possible keys) could not be found.
         ran_out_of_time: Whether something is unresolved that the search had no time for.
         hint: Advice, if the cause matches a known pattern; else empty.
         iterations: The number of iterations run to find the cause.
         source: The source text of the line `site`.
-        digest: Of the whole file with this line, or with that of `share` (`digest_of`); empty if it has not been read.
-        native: The C functions that allocated it, innermost first; empty unless native stacks were traced.
-        ran_out: The line that failed when the resource ran out, in this process or in one of its worker processes.
-        share: The line with the largest share of a memory peak. It is the cause only if `where` is that line too.
-        companion: The resource that `where` creates in place of `resource`, whose own line is unresolved: it grows at the
-            same rate. Empty if `where` creates `resource`.
-        at_peak: `where` is the call at which the peak was read. What was held then may have been created earlier.
+        digest: Of the whole file with this line, or with that of `share` (`digest_of`); empty if it
+            has not been read.
+        native: The C functions that allocated it, innermost first; empty unless native stacks were
+            traced.
+        ran_out: The line that failed when the resource ran out, in this process or in one of its
+            worker processes.
+        share: The line with the largest share of a memory peak. It is the cause only if `where` is
+            that line too.
+        companion: The resource that `where` creates in place of `resource`, whose own line is
+            unresolved: it grows at the same rate. Empty if `where` creates `resource`.
+        at_peak: `where` is the call at which the peak was read. What was held then may have been
+            created earlier.
     """
 
     resource: str
@@ -113,13 +124,16 @@ def digest_of(lines: Sequence[str]) -> str:
     return hashlib.sha256(text).hexdigest()[:_DIGEST_DIGITS] if lines else ""
 
 
-def fingerprint(test: str, resource: str, culprit: Culprit | None, fault: Fault | None = None) -> str:
+def fingerprint(
+    test: str, resource: str, culprit: Culprit | None, fault: Fault | None = None
+) -> str:
     """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it by.
 
-    The digits are a hash of the resource and of the first known of these: the owner, unless it is everybody's
-    (`own_owner`); the project's line that creates the resource (`own_line`); the innermost function of an installed
-    package; the test. Not part of it are the number of the line, its folder, the outcome, and what depends on the load of
-    the machine: which constructor below a line came first. With a `fault`, its place is a part.
+    The digits are a hash of the resource and of the first known of these: the owner, unless it is
+    everybody's (`own_owner`); the project's line that creates the resource (`own_line`); the
+    innermost function of an installed package; the test. Not part of it are the number of the line,
+    its folder, the outcome, and what depends on the load of the machine: which constructor below a
+    line came first. With a `fault`, its place is a part.
     """
     if fault is not None:
         within = fingerprint(test, resource, culprit)
@@ -167,7 +181,9 @@ def short_id(finding: str) -> str:
 
 
 def _identify(resource: str, parts: tuple[str, ...], *names: str) -> str:
-    digits = hashlib.sha256("|".join((*parts, resource)).encode(errors="backslashreplace")).hexdigest()[:_ID_DIGITS]
+    digits = hashlib.sha256(
+        "|".join((*parts, resource)).encode(errors="backslashreplace")
+    ).hexdigest()[:_ID_DIGITS]
     words = (name.removesuffix("()").rpartition(".")[2].strip("<>") for name in names)
     return "-".join((digits, resource, *filter(None, words)))
 
@@ -176,22 +192,33 @@ def own_owner(culprit: Culprit | None) -> Owner | None:
     """Return the owner if it tells the cause; None if it is unknown, or everybody's, such as ``sys.path``."""
     if culprit is None or culprit.owner is None:
         return None
-    # Any code may add to what the interpreter or the standard library holds, but not to what an entry of that holds.
-    name, of_class = culprit.owner.name, culprit.owner.place if culprit.owner.root_kind == "class" else ""
+    # Any code may add to what the interpreter or the standard library holds, but not to what an
+    # entry of that holds.
+    name, of_class = (
+        culprit.owner.name,
+        culprit.owner.place if culprit.owner.root_kind == "class" else "",
+    )
     modules = {re.split("[.:]", one)[0] for one in (name, of_class)}
-    is_shared = not modules.isdisjoint(sys.stdlib_module_names) or culprit.owner.root_kind == "interpreter"
+    is_shared = (
+        not modules.isdisjoint(sys.stdlib_module_names) or culprit.owner.root_kind == "interpreter"
+    )
     return None if is_shared and "[" not in name else culprit.owner
 
 
 def own_line(culprit: Culprit | None) -> Site | None:
     """Return the line of the project that creates the resource; None if it is unknown, or says less than the owner."""
-    # A line of the project that calls an installed package counts. A line of a test counts only if it calls none, and
-    # the owner is unknown or belongs to the test: many tests may call what keeps the resource.
+    # A line of the project that calls an installed package counts. A line of a test counts only if
+    # it calls none, and the owner is unknown or belongs to the test: many tests may call what keeps
+    # the resource.
     if culprit is None or culprit.where is None or (inner := _find_inner(culprit)) is None:
         return None
     if is_installed(inner.file):
         site = culprit.where.site
-        return site if site in _last_step(culprit) and not _is_foreign(site, culprit.where.path) else None
+        return (
+            site
+            if site in _last_step(culprit) and not _is_foreign(site, culprit.where.path)
+            else None
+        )
     owner = own_owner(culprit)
     if not is_of_tests(inner.file) or owner is None:
         return inner
@@ -201,8 +228,12 @@ def own_line(culprit: Culprit | None) -> Site | None:
 def _is_foreign(site: Site, path: Sequence[Site]) -> bool:
     """Return whether the line to change is of the standard library, of a test, or of a package other than the project."""
     if is_installed(site.file):
-        # It is the line to change although the path has lines outside of packages: the project itself is installed.
-        return all(is_installed(one.file) or one.file.startswith("<") or is_standard(one.file) for one in path)
+        # It is the line to change although the path has lines outside of packages: the project
+        # itself is installed.
+        return all(
+            is_installed(one.file) or one.file.startswith("<") or is_standard(one.file)
+            for one in path
+        )
     return is_standard(site.file) or is_of_tests(site.file)
 
 
@@ -239,13 +270,17 @@ def short_file(file: str) -> str:
     """Return the name of a file without the folders of this machine: from its package on, if it is installed."""
     parts = PurePath(file).parts
     if is_installed(file):
-        return "/".join(parts[next(at for at, part in enumerate(parts) if part in PACKAGE_FOLDERS) + 1 :])
+        return "/".join(
+            parts[next(at for at, part in enumerate(parts) if part in PACKAGE_FOLDERS) + 1 :]
+        )
     return "/".join(parts[-2:] if PurePath(file).stem == "__init__" else parts[-1:])
 
 
 def _find_inner(culprit: Culprit | None) -> Site | None:
     """Return the innermost line that is not of the standard library; None if all are, or if an event loop itself acts."""
-    return next((site for site in reversed(_last_step(culprit)) if not is_standard(site.file)), None)
+    return next(
+        (site for site in reversed(_last_step(culprit)) if not is_standard(site.file)), None
+    )
 
 
 def _last_step(culprit: Culprit | None) -> Sequence[Site]:
@@ -280,7 +315,8 @@ class Fault:
         function: The function that is called, such as ``os.open``.
         site: The line of the program from which it is called, also through the standard library.
         number: Which of the calls from this line it is in an iteration, from 1.
-        entry: The line of the test or of a fixture that leads to it; None if no such line does, as in a task.
+        entry: The line of the test or of a fixture that leads to it; None if no such line does, as
+            in a task.
     """
 
     function: str
@@ -298,7 +334,9 @@ class Fault:
         entry, where = self.entry, culprit.where if culprit is not None else None
         if entry is None or where is None:
             return None
-        lines = [one for one in where.path if (one.file, one.function) == (entry.file, entry.function)]
+        lines = [
+            one for one in where.path if (one.file, one.function) == (entry.file, entry.function)
+        ]
         return lines[-1] if lines and lines[-1].line != entry.line else None
 
 
@@ -307,9 +345,10 @@ class CreationPath:
     """The place where a retained resource is created.
 
     Attributes:
-        path: The call path from the outermost frame of the test to the creating frame, innermost last.
-        site: The line to change: the innermost one that belongs neither to an installed package nor to the standard
-            library, or the innermost of all if there is none.
+        path: The call path from the outermost frame of the test to the creating frame, innermost
+            last.
+        site: The line to change: the innermost one that belongs neither to an installed package nor
+            to the standard library, or the innermost of all if there is none.
         phase: The phase of the test; empty outside of pytest.
         fixture: The fixture whose code runs; empty in the test itself.
         process: The child processes in which it runs, as text; empty if it is the measured process.
@@ -360,7 +399,8 @@ class Step:
 
     Attributes:
         holder: The referrer, such as ``module case``, ``Trainer`` or ``list of 20``.
-        via: The name of the reference, such as ``_KEPT``, ``.history``, ``[a str of 7]`` or ``closure cell 'items'``.
+        via: The name of the reference, such as ``_KEPT``, ``.history``, ``[a str of 7]`` or
+            ``closure cell 'items'``.
         suspect: Whether this reference retains the resource.
     """
 
@@ -377,10 +417,12 @@ class Owner:
         name: A short name to search the source for, such as ``case._KEPT``.
         root: A description of the object at which the reference path begins.
         root_kind: What that object is.
-        place: Where that object is found: ``case`` for a module, ``case:Trainer`` for a class; else empty.
+        place: Where that object is found: ``case`` for a module, ``case:Trainer`` for a class; else
+            empty.
         steps: The reference path, with the suspect reference marked.
         holds: The retained contents, such as ``20 × bytes, 3,033 B each``.
-        gained: Entries added per iteration; for a single growing value, bytes or characters; 0 if unknown.
+        gained: Entries added per iteration; for a single growing value, bytes or characters; 0 if
+            unknown.
     """
 
     name: str
@@ -400,7 +442,8 @@ class Site:
         file: The file name of the code object, usually an absolute path.
         line: The line number, from 1.
         function: The function that contains the line; qualified with its class.
-        call: The function called in that line, as ``name()``; empty if the line itself creates the resource.
+        call: The function called in that line, as ``name()``; empty if the line itself creates the
+            resource.
     """
 
     file: str
@@ -412,4 +455,7 @@ class Site:
 def touches(path: Sequence[Site], packages: Sequence[str]) -> bool:
     """Return whether any frame is in a folder or module with the name of one of the packages."""
     wanted = set(packages)
-    return any(not wanted.isdisjoint((*PurePath(site.file).parts[:-1], PurePath(site.file).stem)) for site in path)
+    return any(
+        not wanted.isdisjoint((*PurePath(site.file).parts[:-1], PurePath(site.file).stem))
+        for site in path
+    )

@@ -29,9 +29,10 @@ class DecodeError(LeakcheckError, ValueError):
 def encode(value: Any) -> Any:
     """Convert dataclasses to dicts in the order of their fields, and tuples to lists.
 
-    A ``SCHEMA`` attribute comes first, as the key ``schema``. The properties that ``DERIVED`` names come last; `decode`
-    does not read them. With ``SPARSE``, fields and properties with their default (None for a property) are left out.
-    ``REST`` names a field with the keys that this version does not know: they come last, as they were read.
+    A ``SCHEMA`` attribute comes first, as the key ``schema``. The properties that ``DERIVED`` names
+    come last; `decode` does not read them. With ``SPARSE``, fields and properties with their
+    default (None for a property) are left out. ``REST`` names a field with the keys that this
+    version does not know: they come last, as they were read.
     """
     if is_dataclass(value):
         encoded = {"schema": value.SCHEMA} if hasattr(value, "SCHEMA") else {}
@@ -86,12 +87,19 @@ def _decode(kind: Any, data: Any, path: str) -> Any:  # noqa: PLR0911 - a return
         value = _check_type((int, float) if kind is float else kind, data, path, kind.__name__)
         # No comparison with NaN is true.
         if kind in (int, float) and not _LEAST <= value <= LARGEST:
-            raise DecodeError(f"{path or 'value'}: expected a finite number of 64 bits, got {reprlib.repr(value)}")
+            raise DecodeError(
+                f"{path or 'value'}: expected a finite number of 64 bits, got {reprlib.repr(value)}"
+            )
         return value
     length = None if args[-1] is ... else len(args)
     if not isinstance(data, (list, tuple)) or (length is not None and len(data) != length):
         _check_type((), data, path, "list" if length is None else f"list of {length}")
-    if set(args) <= {int, ...} and set(map(type, data)) == {int} and min(data) >= _LEAST and max(data) <= LARGEST:
+    if (
+        set(args) <= {int, ...}
+        and set(map(type, data)) == {int}
+        and min(data) >= _LEAST
+        and max(data) <= LARGEST
+    ):
         # A fast path, because a series has hundreds of readings.
         return tuple(data)
     parts = zip(repeat(args[0], len(data)) if length is None else args, data, strict=True)
@@ -102,7 +110,9 @@ def _decode_object(kind: Any, data: Mapping[str, Any], path: str) -> Any:
     schema = getattr(kind, "SCHEMA", None)
     if schema is not None and data.get("schema") != schema:
         seen = data.get("schema")
-        raise DecodeError(f"{_join_path(path, 'schema')} {seen!r} is not {schema}: written by another version")
+        raise DecodeError(
+            f"{_join_path(path, 'schema')} {seen!r} is not {schema}: written by another version"
+        )
     defaults = _defaults_of(kind)
     parts = {
         name: _decode(of, data.get(key, _MISSING), _join_path(path, key))
@@ -138,7 +148,11 @@ def _defaults_of(kind: Any) -> dict[str, Any]:
     if not getattr(kind, "SPARSE", False):
         return {}
     found = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
-    return found | {one.name: one.default_factory() for one in fields(kind) if one.default_factory is not MISSING}
+    return found | {
+        one.name: one.default_factory()
+        for one in fields(kind)
+        if one.default_factory is not MISSING
+    }
 
 
 @cache

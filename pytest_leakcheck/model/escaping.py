@@ -1,7 +1,7 @@
 """Escape others' words for each medium: a terminal, the log of a job of GitHub, workflow commands and Markdown.
 
-Names of tests, files and types, messages of errors, and all that a file says may come from anybody. HTML and XML are
-escaped by what writes them, jinja and pytest.
+Names of tests, files and types, messages of errors, and all that a file says may come from anybody.
+HTML and XML are escaped by what writes them, jinja and pytest.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _IN_MARKDOWN: Final = {ord(one): f"&#{ord(one)};" for one in string.punctuation}
 def printable(text: str) -> str:
     """Return a line as a terminal and the log of a job show it, and obey nothing in it.
 
-    Control characters are replaced by their escapes, with all that is not seen or changes the direction of the text.
+    Control characters are replaced by their escapes, with all that is not seen or changes the
+    direction of the text.
     """
     text = escape_controls(text)
     return break_commands(text) if _ON_GITHUB else text
@@ -40,7 +41,9 @@ def escape_controls(text: str) -> str:
     """Replace each character that has no shape by its escape; a space stays."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )
 
 
 def in_message(text: str) -> str:

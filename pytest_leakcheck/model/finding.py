@@ -14,8 +14,8 @@ from pytest_leakcheck.model.units import format_rates
 
 Outcome: TypeAlias = Literal["ok", "leak", "over_budget", "unclosed", "inconclusive", "unavailable"]
 Colour: TypeAlias = Literal["green", "yellow", "red"]
-# Outcomes that mean a leak, or more of a resource than is allowed. They fail a test unless a setting or a
-# known leak tolerates them.
+# Outcomes that mean a leak, or more of a resource than is allowed. They fail a test unless a
+# setting or a known leak tolerates them.
 RED: Final = frozenset({"leak", "over_budget", "unclosed"})
 WORST_FIRST: Final = ("leak", "over_budget", "unclosed", "inconclusive", "unavailable", "ok")
 
@@ -26,23 +26,25 @@ class Verdict(OfResource):
 
     Attributes:
         resource: The name of the resource, as in the series.
-        outcome: ``ok``, ``leak`` (sustained growth), ``over_budget`` (a level, peak or law above the budget),
-            ``unclosed`` (released only by the garbage collector), ``inconclusive``, or ``unavailable`` (the resource
-            cannot be read).
-        slope: Sustained growth per iteration, in the unit of the resource; for ``unclosed``, the amount that the
-            garbage collector released per iteration.
+        outcome: ``ok``, ``leak`` (sustained growth), ``over_budget`` (a level, peak or law above
+            the budget), ``unclosed`` (released only by the garbage collector), ``inconclusive``, or
+            ``unavailable`` (the resource cannot be read).
+        slope: Sustained growth per iteration, in the unit of the resource; for ``unclosed``, the
+            amount that the garbage collector released per iteration.
         level: The settled level above the start level, in the unit of the resource.
         iterations: The number of iterations that the verdict is based on.
-        floor: For ``ok``: the smallest sustained growth per iteration that this run would have detected.
+        floor: For ``ok``: the smallest sustained growth per iteration that this run would have
+            detected.
         reason: The observation in one sentence; for ``inconclusive``, what is missing.
         advice: A recommendation; may be empty.
-        explicit: The test names this resource, so an outcome that is otherwise only reported may fail the test.
+        explicit: The test names this resource, so an outcome that is otherwise only reported may
+            fail the test.
         tolerated: The outcome is reported, but never fails the test.
         peak: The verdict is on the peak of the resource in one run, and `level` is that peak.
         kind: How the readings were obtained.
         law: How the peak grows with the size, if the verdict is about that.
-        colour: ``red`` fails the test; ``yellow`` is reported, but passes; ``green`` passes. The settings of the session
-            decide; None until then.
+        colour: ``red`` fails the test; ``yellow`` is reported, but passes; ``green`` passes. The
+            settings of the session decide; None until then.
     """
 
     SPARSE: ClassVar = True
@@ -108,15 +110,20 @@ class Finding:
         recording: The readings.
         reasons: The reasons given in the budgets, by resource.
         culprit: The known cause of the worst verdict.
-        third_party: Why a verdict that would be red is yellow: no suspect line is in the packages of
-            ``--leakcheck-blame``, or it is a known leak of an installed package or of CPython. Else empty.
-        known: The id of the entry in the file of known leaks, if a verdict that would be red is yellow for it.
-        out_of_time: Resources without a verdict, because the time for the test was over. They are left out only of a
-            test without a mark, which is judged on the others.
+        third_party: Why a verdict that would be red is yellow: no suspect line is in the packages
+            of ``--leakcheck-blame``, or it is a known leak of an installed package or of CPython.
+            Else empty.
+        known: The id of the entry in the file of known leaks, if a verdict that would be red is
+            yellow for it.
+        out_of_time: Resources without a verdict, because the time for the test was over. They are
+            left out only of a test without a mark, which is judged on the others.
         scaled: The peaks at each size, if the test was run over an axis.
-        snapshot: The file with torch's memory snapshot, of a leak on a CUDA device; empty if there is none.
-        snapshot_error: Why it could not be written, or why it lacks the history of allocations; else empty.
-        fault: The call that raises in each iteration, if the finding is on that failing path; None of the test as it is.
+        snapshot: The file with torch's memory snapshot, of a leak on a CUDA device; empty if there
+            is none.
+        snapshot_error: Why it could not be written, or why it lacks the history of allocations;
+            else empty.
+        fault: The call that raises in each iteration, if the finding is on that failing path; None
+            of the test as it is.
         failing: The calls that can raise; None of a failing path, and if no call was to.
     """
 
@@ -173,7 +180,9 @@ class Finding:
     def missing(self) -> str:
         """The explicit budgets that could not be judged here, with reasons; unless empty, the test must not pass."""
         return "; ".join(
-            f"{one.resource}: {one.reason}" for one in self.verdicts if one.outcome == "unavailable" and one.explicit
+            f"{one.resource}: {one.reason}"
+            for one in self.verdicts
+            if one.outcome == "unavailable" and one.explicit
         )
 
 
@@ -230,7 +239,8 @@ class Causes:
 
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
         self._causes: dict[tuple[str, Outcome], Cause] = {}
-        # In the order of arrival, each once: a test that judges several loops may have several findings.
+        # In the order of arrival, each once: a test that judges several loops may have several
+        # findings.
         self._tests: dict[tuple[str, Outcome], dict[str, None]] = {}
         for finding in findings:
             self.add(finding)
@@ -240,7 +250,9 @@ class Causes:
             return
         key, verdict = key_of_cause(finding), finding.verdict
         slope, known = verdict.slope, bool(finding.known)
-        first = Cause(key[0], verdict.resource, verdict.outcome, finding.colour, known, slope, slope)
+        first = Cause(
+            key[0], verdict.resource, verdict.outcome, finding.colour, known, slope, slope
+        )
         one = self._causes.get(key, first)
         self._causes[key] = replace(
             one,

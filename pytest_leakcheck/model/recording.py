@@ -1,7 +1,8 @@
 """Describe readings in a JSON form that processes can exchange: a `Series` per counter, a `Recording` per test.
 
-A test with an axis, an argument that takes growing sizes, is measured in separate processes: each size yields one
-`Point`. A world is a group of ranks: processes or threads that run the test together.
+A test with an axis, an argument that takes growing sizes, is measured in separate processes: each
+size yields one `Point`. A world is a group of ranks: processes or threads that run the test
+together.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ Collector: TypeAlias = Literal["on", "off"]
 Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted", "lost"]
 Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
 Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
-# Why readings were corrected: what counted ended by itself while it was waited for; the growth is judged without that
-# wait; it belongs to other programs, or is of unknown origin and gone; it was garbage; the harness made it.
+# Why readings were corrected: what counted ended by itself while it was waited for; the growth is
+# judged without that wait; it belongs to other programs, or is of unknown origin and gone; it was
+# garbage; the harness made it.
 Why: TypeAlias = Literal["ended", "put_back", "foreign", "garbage", "harness"]
 
 # The reason for a missing peak if no other is recorded: the test never called ``leakcheck.gauge``.
 NOT_READ: Final = "it was not read"
 # No more corrections of a recording are kept.
 MOST_CORRECTIONS: Final = 200
-# The composition of a peak is analyzed at this share of it, because a second run does not quite reach the same peak.
+# The composition of a peak is analyzed at this share of it, because a second run does not quite
+# reach the same peak.
 _NEAR_PEAK_RATIO: Final = 0.9
 
 
@@ -36,9 +39,10 @@ class Series(OfResource):
 
     Attributes:
         resource: A key of `resources.RESOURCES`, or ``gauge:<name>`` for a user-defined counter.
-        readings: x[0] ... x[n]: the counter at the end of warm-up and after each of n iterations, in its unit.
-        released: For each of the n iterations, the amount that only the cyclic garbage collector released; empty if
-            this is not tracked.
+        readings: x[0] ... x[n]: the counter at the end of warm-up and after each of n iterations,
+            in its unit.
+        released: For each of the n iterations, the amount that only the cyclic garbage collector
+            released; empty if this is not tracked.
         kind: How the readings were obtained.
     """
 
@@ -97,8 +101,9 @@ class UserPhase:
 
     Attributes:
         label: The label passed to ``checkpoint``.
-        amounts: By resource, in its unit. For a repeated test: the amount that the phase added in the last iteration.
-            For a test that ran once for its peaks: the highest peak above the start of all phases with this label.
+        amounts: By resource, in its unit. For a repeated test: the amount that the phase added in
+            the last iteration. For a test that ran once for its peaks: the highest peak above the
+            start of all phases with this label.
         count: The number of phases with this label, if the test ran once for its peaks; else 1.
     """
 
@@ -135,16 +140,22 @@ class Recording:
         seconds: Wall time of warm-up and iterations, including the probes.
         collector: Whether the cyclic garbage collector of the program was on at the last reading.
         stopped: Why the repetition ended; ``lost`` if its process died.
-        limits: By resource, the value at which the process fails: RLIMIT_NOFILE, the memory of the machine, cgroup or
-            device in bytes, or a lower limit set by the test. Resources without a known limit are missing.
+        limits: By resource, the value at which the process fails: RLIMIT_NOFILE, the memory of the
+            machine, cgroup or device in bytes, or a lower limit set by the test. Resources without
+            a known limit are missing.
         unavailable: By resource, the reason why it could not be read.
         environment: Versions and machine, for the report.
         peaks: The peak of each counter above the start while the test ran once, in its unit.
-        exact: Whether the memory peak was read between two calls. Else it may be the kernel's coarser high-water mark.
-        at_calls: If it is that mark, the highest peak that was read between two calls, in bytes; else 0.
-        phases: The amounts of the phases of the test, in the order in which their labels first ended.
-        fullest: The child process that is first to reach its limit, for a red verdict on descriptors.
-        corrections: How the readings of the series were changed, in this order; the first `MOST_CORRECTIONS`.
+        exact: Whether the memory peak was read between two calls. Else it may be the kernel's
+            coarser high-water mark.
+        at_calls: If it is that mark, the highest peak that was read between two calls, in bytes;
+            else 0.
+        phases: The amounts of the phases of the test, in the order in which their labels first
+            ended.
+        fullest: The child process that is first to reach its limit, for a red verdict on
+            descriptors.
+        corrections: How the readings of the series were changed, in this order; the first
+            `MOST_CORRECTIONS`.
     """
 
     SCHEMA: ClassVar[int] = 1
@@ -178,8 +189,9 @@ class Recording:
 class Sizing:
     """A request to run a test at one size; `axis` is empty if the test is not run over one.
 
-    The `engine` starts the world of ranks; empty if the test starts the world or needs none. `naming` is the memory
-    above the start level, in bytes, at which to find what the memory consists of; 0 to measure only the peak.
+    The `engine` starts the world of ranks; empty if the test starts the world or needs none.
+    `naming` is the memory above the start level, in bytes, at which to find what the memory
+    consists of; 0 to measure only the peak.
     """
 
     axis: str
@@ -206,7 +218,8 @@ class Point:
     Attributes:
         size: The value of the axis; 0 if the test is not run over an axis.
         recordings: One per rank process; a single one with the engine ``thread`` or none.
-        children: Peak memory of child processes, in bytes, as observed from the supervising process.
+        children: Peak memory of child processes, in bytes, as observed from the supervising
+            process.
         seconds: Wall time, including start-up.
     """
 
@@ -229,7 +242,9 @@ class Point:
     @property
     def peaks(self) -> dict[str, int]:
         """The sum over all ranks of each resource's peak, as `peak` returns it."""
-        names = {name.partition("@")[0] for recording in self.recordings for name in recording.peaks}
+        names = {
+            name.partition("@")[0] for recording in self.recordings for name in recording.peaks
+        }
         return {name: self.peak(name, "total") for name in sorted(names)}
 
     @property
@@ -252,7 +267,9 @@ class Point:
 
 def peaks_of(recording: Recording, resource: str) -> tuple[int, ...]:
     """Return the peaks of a resource in one process: several if the ranks are threads, each with its own gauge."""
-    return tuple(peak for name, peak in recording.peaks.items() if name.partition("@")[0] == resource)
+    return tuple(
+        peak for name, peak in recording.peaks.items() if name.partition("@")[0] == resource
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,18 +295,28 @@ class Scaled:
 
     def count_added_processes(self, figure: Figure) -> int:
         """Return by how many processes the sum of a figure grows from the smallest size to the largest, or 1."""
-        return self.sizes[-1] - self.sizes[0] if figure == "total" and self.engine in ("process", "gloo") else 1
+        return (
+            self.sizes[-1] - self.sizes[0]
+            if figure == "total" and self.engine in ("process", "gloo")
+            else 1
+        )
 
     def most_informative_point(self, quick: float) -> Point:
         """Return the point at which to analyze memory: quicker than `quick` seconds, or three times the smallest."""
-        # At least half of its peak comes from the size. An analysis makes a run about four times as long.
-        found = [point for point in self.points if point.seconds <= max(quick, 3 * self.points[0].seconds)]
+        # At least half of its peak comes from the size. An analysis makes a run about four times as
+        # long.
+        found = [
+            point
+            for point in self.points
+            if point.seconds <= max(quick, 3 * self.points[0].seconds)
+        ]
         twice = 2 * self.points[0].peak(RESIDENT, "total")
         return next((point for point in found if point.peak(RESIDENT, "total") >= twice), found[-1])
 
     def is_exact(self, resource: str) -> bool:
         """Return whether the peaks are exact at every size."""
-        # Only that of resident memory may not be: from the kernel's coarser high-water mark, or with child processes.
+        # Only that of resident memory may not be: from the kernel's coarser high-water mark, or
+        # with child processes.
         if resource != RESIDENT:
             return True
         read = (recording.exact for point in self.points for recording in point.recordings)
@@ -303,12 +330,14 @@ class Law:
     Attributes:
         order: ``O(1)``, ``O(log n)``, ``O(n)``, or ``O(n^0.50)`` with the exponent.
         exponent: The exponent of the best fit; 0 means logarithmic, None means ``O(1)``.
-        exponents: The interval that contains the exponent in about 95 % of cases; None for ``O(1)``.
+        exponents: The interval that contains the exponent in about 95 % of cases; None for
+            ``O(1)``.
         slope: Growth per unit of the axis, in the unit of the resource.
-        slopes: The interval that contains the slope in at least 95 % of cases, if all peaks are equally uncertain.
+        slopes: The interval that contains the slope in at least 95 % of cases, if all peaks are
+            equally uncertain.
         growth: The difference between the peaks at the largest and the smallest size.
-        resolution: Growth up to this counts as constant: the requested resolution or the largest fall between sizes,
-            whichever is larger.
+        resolution: Growth up to this counts as constant: the requested resolution or the largest
+            fall between sizes, whichever is larger.
         settles: For ``O(1)`` that grew at first: the size from which on the peak stays constant.
     """
 

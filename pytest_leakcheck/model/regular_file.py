@@ -1,7 +1,7 @@
 """Read, replace and append to regular files: at once or not at all, with limits, and never what is not ours to replace.
 
-A path may come from anyone. Opening a named pipe waits for the other end, and ``/dev/zero`` has no end. Therefore, each
-file is opened without waiting and refused unless it is a regular one.
+A path may come from anyone. Opening a named pipe waits for the other end, and ``/dev/zero`` has no
+end. Therefore, each file is opened without waiting and refused unless it is a regular one.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ except ImportError:  # Windows
 MOST_BYTES: Final = 256 << 20
 # How much of a file is read to see of what kind it is.
 _BEGIN_BYTES: Final = 4096
-# How often another process is given time to release the lock of a folder, and the seconds between two attempts. They are
-# counted, because a test may stop the clock.
+# How often another process is given time to release the lock of a folder, and the seconds between
+# two attempts. They are counted, because a test may stop the clock.
 _ATTEMPTS: Final = 1500
 _PAUSE: Final = 0.02
 # Windows has none of these.
-_CAREFULLY: Final[int] = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY"))
+_CAREFULLY: Final[int] = sum(
+    getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
+)
 _NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 _KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
@@ -55,7 +57,9 @@ NEW: Final = Ours("a new file", re.compile(rb"(?!)"))
 # Not beside its template: what renders a page is not loaded while tests are measured.
 PAGE: Final = Ours(
     "a page of pytest-leakcheck",
-    re.compile(rb'\s*<!doctype html>\s*<html lang="en">\s*<head>\s*<meta name="generator" content="pytest-leakcheck">'),
+    re.compile(
+        rb'\s*<!doctype html>\s*<html lang="en">\s*<head>\s*<meta name="generator" content="pytest-leakcheck">'
+    ),
 )
 
 
@@ -67,11 +71,13 @@ class FileError(LeakcheckError, OSError):
         super().__init__(f"{path}: {what}; {advice}")
 
 
-def open_regular(path: Path, mode: str = "rb", *, most: int = MOST_BYTES, follow: bool = True) -> IO[Any]:
+def open_regular(
+    path: Path, mode: str = "rb", *, most: int = MOST_BYTES, follow: bool = True
+) -> IO[Any]:
     """Open a regular file in mode ``rb``, ``r``, ``ab`` or ``r+b``, as UTF-8, or raise `OSError`.
 
-    Nothing is waited for. Only ``ab`` creates the file. `most` limits the size of a file that is read. Unless it is to
-    `follow` links, the file may not have a second name either.
+    Nothing is waited for. Only ``ab`` creates the file. `most` limits the size of a file that is
+    read. Unless it is to `follow` links, the file may not have a second name either.
     """
     flags = {"r": os.O_RDONLY, "a": os.O_WRONLY | os.O_APPEND | os.O_CREAT}.get(mode[0], 0)
     flags = os.O_RDWR if "+" in mode else flags
@@ -83,29 +89,40 @@ def open_regular(path: Path, mode: str = "rb", *, most: int = MOST_BYTES, follow
         status = os.fstat(descriptor)
         _refuse_others(path, status, most if mode[0] == "r" else None, names=None if follow else 1)
         text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "errors": "replace"}
-        return open(descriptor, mode, **text) if text else open(descriptor, mode, buffering=0 if "a" in mode else -1)
+        return (
+            open(descriptor, mode, **text)
+            if text
+            else open(descriptor, mode, buffering=0 if "a" in mode else -1)
+        )
     except BaseException:
         os.close(descriptor)
         raise
 
 
-def _refuse_others(path: Path, status: os.stat_result, most: int | None = None, names: int | None = None) -> None:
+def _refuse_others(
+    path: Path, status: os.stat_result, most: int | None = None, names: int | None = None
+) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "a link")
         raise FileError(path, f"{kind}, not a regular file", "name a regular file")
     if names is not None and status.st_nlink > names:
         raise FileError(path, "it has a second name", "remove the other one, or name another file")
     if most is not None and status.st_size > most:
-        raise FileError(path, f"{status.st_size:,} bytes, of at most {most:,}", "name a smaller file")
+        raise FileError(
+            path, f"{status.st_size:,} bytes, of at most {most:,}", "name a smaller file"
+        )
 
 
 def append(path: Path, data: bytes, *, same_as: tuple[int, int] | None = None) -> int:
     """Append to a regular file; return how much of it is written, which is less on a disk that is almost full.
 
-    With `same_as`, the device and number of the file, no other file is written to, nor is one created.
+    With `same_as`, the device and number of the file, no other file is written to, nor is one
+    created.
     """
     if same_as is not None and same_as != _identify(path):
-        raise FileNotFoundError(errno.ENOENT, "the file or its folder was removed while the tests ran")
+        raise FileNotFoundError(
+            errno.ENOENT, "the file or its folder was removed while the tests ran"
+        )
     with open_regular(path, "ab") as file:
         written: int = file.write(data)
         return written
@@ -136,7 +153,9 @@ class Replaced:
         self._target = Path(os.path.realpath(path))
         self._folder = folder
         # The middle of a name has a limit, too.
-        self._temporary = re.compile(rf"\.{re.escape(self._target.name[:100])}\.leakcheck-[0-9a-f]{{16}}\.tmp")
+        self._temporary = re.compile(
+            rf"\.{re.escape(self._target.name[:100])}\.leakcheck-[0-9a-f]{{16}}\.tmp"
+        )
 
     def refuse_unless(self, ours: Ours) -> None:
         """Raise `OSError` unless the file does not exist, is empty, or is of the same kind."""
@@ -144,7 +163,9 @@ class Replaced:
             begin = file.read(_BEGIN_BYTES)
             if begin and ours.begin.match(begin) is None:
                 raise FileError(
-                    self.path, f"it exists, and is not {ours.what}", "name another file, or remove this one"
+                    self.path,
+                    f"it exists, and is not {ours.what}",
+                    "name another file, or remove this one",
                 )
 
     def try_to_create(self) -> None:
@@ -212,12 +233,13 @@ def _take_over(descriptor: int, old: os.stat_result) -> None:
 def locked(path: Path) -> Iterator[Replaced]:
     """Keep other processes of this plugin from replacing files in the folder of a file; raise `FileError` on failure.
 
-    An `OSError` inside becomes a `FileError`, too. Without locks, as on Windows and some network drives, each file is
-    still replaced as a whole, but of two updates at once one may be lost.
+    An `OSError` inside becomes a `FileError`, too. Without locks, as on Windows and some network
+    drives, each file is still replaced as a whole, but of two updates at once one may be lost.
     """
     descriptor: int | None = None
     try:
-        # The folder itself is locked, so that no lock file stays. It may be one that cannot be read.
+        # The folder itself is locked, so that no lock file stays. It may be one that cannot be
+        # read.
         with suppress(PermissionError):
             descriptor = os.open(os.path.dirname(os.path.realpath(path)), os.O_RDONLY | _CAREFULLY)
         file = Replaced(path, descriptor)
@@ -257,7 +279,9 @@ def _lock(descriptor: int, path: Path) -> bool:
             sleep(_PAUSE)
     seconds = f"{_ATTEMPTS * _PAUSE:g} s"
     raise FileError(
-        path, f"another process has locked its folder for {seconds}", "end that process, or name another file"
+        path,
+        f"another process has locked its folder for {seconds}",
+        "end that process, or name another file",
     )
 
 

@@ -1,8 +1,9 @@
 """List the resources that a budget can bound: one row of traits (`resources.Resource`) each.
 
-The table is plain data, because a run without ``--leakcheck`` reads it for its markers and must import nothing else.
-``instrument`` names the class or function in `probes` that reads the resource; it takes no arguments. The process tree
-and the shared folders have none, because `runner.readings` opens them.
+The table is plain data, because a run without ``--leakcheck`` reads it for its markers and must
+import nothing else. ``instrument`` names the class or function in `probes` that reads the resource;
+it takes no arguments. The process tree and the shared folders have none, because `runner.readings`
+opens them.
 """
 
 from __future__ import annotations
@@ -10,16 +11,25 @@ from __future__ import annotations
 from typing import Any, Final
 
 
-def _row(base: dict[str, Any], name: str, plural: str, flags: str, instrument: str, **traits: Any) -> dict[str, Any]:
+def _row(
+    base: dict[str, Any], name: str, plural: str, flags: str, instrument: str, **traits: Any
+) -> dict[str, Any]:
     """Return the traits of a resource; `flags` are the traits that are true."""
-    own = {"name": name, "plural": plural, "instrument": instrument, **dict.fromkeys(flags.split(), True)}
+    own = {
+        "name": name,
+        "plural": plural,
+        "instrument": instrument,
+        **dict.fromkeys(flags.split(), True),
+    }
     return {**base, **own, **traits}
 
 
 def marker_form(name: str, unit: str, *, peak: bool) -> str:
     """Return the signature of the mark that bounds a resource, with an example level."""
     example = "0" if unit == "count" else '"1 MiB"'
-    options = f"per_iteration=0, {f'peak={example}, ' if peak else ''}over=N, unclosed='fail', reason=''"
+    options = (
+        f"per_iteration=0, {f'peak={example}, ' if peak else ''}over=N, unclosed='fail', reason=''"
+    )
     return f"{name}_budget({example}, *, {options})"
 
 
@@ -33,34 +43,79 @@ _DEVICE: Final = _MEMORY | {"exhausts": "device", "limit": " of device memory"}
 _HEAP: Final = _MEMORY | {"tolerance": 16.0, "grain": 32, "slack": 4096}
 # grain: a mapping is at least one page.
 _MAPPED: Final = _MEMORY | {"tolerance": 2048.0, "grain": 4096, "resolution": 1 << 20}
-_RESIDENT: Final = _MEMORY | {"tolerance": 1024.0, "grain": 4096, "resolution": 64 * 4096, "default_rate": 1 << 18}
+_RESIDENT: Final = _MEMORY | {
+    "tolerance": 1024.0,
+    "grain": 4096,
+    "resolution": 64 * 4096,
+    "default_rate": 1 << 18,
+}
 _OBJECTS, _BLOCKS = "runtime_counters:Objects", "runtime_counters:Blocks"
 
-# The rows are in display order, which is also the order of judgment, except that child processes are judged first.
-# Countable resources lead, because a process runs out of these first.
+# The rows are in display order, which is also the order of judgment, except that child processes
+# are judged first. Countable resources lead, because a process runs out of these first.
 ROWS: Final = (
     _row(_FILE, "fd", "descriptors", "", "", handles="fds"),
     _row(_TREE, "thread", "threads", "ends_by_itself", "", handles="threads"),
     _row(_TREE, "process", "child processes", "ends_by_itself", "", handles="children"),
     _row(_FOLDER, "shm", "shared-memory entries", "", "", handles="segments"),
     _row(_FOLDER, "disk", "temporary files", "", "", handles="files"),
-    _row(_HANDLE, "task", "asyncio tasks", "ends_by_itself in_phases", "runtime_counters:Tasks", handles="tasks"),
-    # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is flushed. In 60 clean series
-    # of torch, pandas and PyAV loops, a tolerance of 16 bytes per iteration for this drift caused no false alarm.
-    # Slack: the interpreter occasionally allocates a block of about 1 KiB (at the 1,024th call of a function).
+    _row(
+        _HANDLE,
+        "task",
+        "asyncio tasks",
+        "ends_by_itself in_phases",
+        "runtime_counters:Tasks",
+        handles="tasks",
+    ),
+    # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is
+    # flushed. In 60 clean series of torch, pandas and PyAV loops, a tolerance of 16 bytes per
+    # iteration for this drift caused no false alarm. Slack: the interpreter occasionally allocates
+    # a block of about 1 KiB (at the 1,024th call of a function).
     _row(_HEAP, "heap", "bytes in use", "in_python in_phases paced", "native_heap:Heap"),
     _row(_PYTHON, "object", "gc objects", "", _OBJECTS, peak=False, made_of="objects"),
     # Tolerance: pandas and pyarrow grow by 0.15 to 0.25 blocks per iteration, small caches by less.
-    _row(_PYTHON, "block", "Python blocks", "paced", _BLOCKS, tolerance=0.5, slack=64, made_of="blocks"),
-    _row(_MEMORY, "arrow", "bytes in Arrow's pool", "buffers_only in_phases", "runtime_counters:ArrowPool", grain=64),
-    # scarce: the memory of live tensors is counted exactly, and runs out first of all memory. grain: allocators round
-    # up to multiples of 512 bytes.
-    _row(_DEVICE, "vram", "bytes on the device", "scarce buffers_only in_phases", "accelerators:open_vram", grain=512),
+    _row(
+        _PYTHON,
+        "block",
+        "Python blocks",
+        "paced",
+        _BLOCKS,
+        tolerance=0.5,
+        slack=64,
+        made_of="blocks",
+    ),
+    _row(
+        _MEMORY,
+        "arrow",
+        "bytes in Arrow's pool",
+        "buffers_only in_phases",
+        "runtime_counters:ArrowPool",
+        grain=64,
+    ),
+    # scarce: the memory of live tensors is counted exactly, and runs out first of all memory.
+    # grain: allocators round up to multiples of 512 bytes.
+    _row(
+        _DEVICE,
+        "vram",
+        "bytes on the device",
+        "scarce buffers_only in_phases",
+        "accelerators:open_vram",
+        grain=512,
+    ),
     # resolution: allocators map and unmap about a megabyte at a time.
-    _row(_MAPPED, "mmap", "mapped bytes", "in_phases paced", "memory:Mapped", handles="mappings", verb="mapped"),
-    # resolution: the allocator decides when to return pages, and kernels before 6.17 count pages in batches of up to 64
-    # per CPU. tolerance: 1 KiB per iteration is a quarter of a page. default_rate: without a budget, resident memory is
-    # judged only for what no exact counter shows (arenas of other allocators, pages of mappings that are touched
-    # later), and only for growth above 256 KiB per iteration.
+    _row(
+        _MAPPED,
+        "mmap",
+        "mapped bytes",
+        "in_phases paced",
+        "memory:Mapped",
+        handles="mappings",
+        verb="mapped",
+    ),
+    # resolution: the allocator decides when to return pages, and kernels before 6.17 count pages in
+    # batches of up to 64 per CPU. tolerance: 1 KiB per iteration is a quarter of a page.
+    # default_rate: without a budget, resident memory is judged only for what no exact counter shows
+    # (arenas of other allocators, pages of mappings that are touched later), and only for growth
+    # above 256 KiB per iteration.
     _row(_RESIDENT, "rss", "resident bytes", "in_python paced", "memory:Rss"),
 )

@@ -11,12 +11,14 @@ from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resource_table import ROWS
 from pytest_leakcheck.model.units import Unit
 
-# Measured by an instrument, summed up from the requests of the program, taken from a model of a device, or predicted
-# for work that was not done.
+# Measured by an instrument, summed up from the requests of the program, taken from a model of a
+# device, or predicted for work that was not done.
 Kind: TypeAlias = Literal["measured", "accounted", "simulated", "predicted"]
-# Units that can be identified one by one. Entries of a watched folder are segments or files; the others are attributes
-# of `handles.Identities`.
-Handles: TypeAlias = Literal["", "fds", "threads", "children", "tasks", "segments", "files", "mappings"]
+# Units that can be identified one by one. Entries of a watched folder are segments or files; the
+# others are attributes of `handles.Identities`.
+Handles: TypeAlias = Literal[
+    "", "fds", "threads", "children", "tasks", "segments", "files", "mappings"
+]
 # What one unit of the resource is; the search for the object that retains it depends on this.
 MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "anything"]
 # What the system runs out of when a resource grows.
@@ -31,31 +33,39 @@ class Resource:
         name: The name used in markers (``<name>_budget``), code, JSON, reports and docs.
         unit: Of its amounts.
         plural: The name of several units in reports.
-        scarce: The counter is exact, and the resource runs out, so it is judged after few iterations. The others are
-            judged over a longer horizon, because caches fill (see `judge.judge_series`).
-        tolerance: Growth per iteration that is never called a leak, in the unit of the resource: the drift of the
-            counter on clean code.
+        scarce: The counter is exact, and the resource runs out, so it is judged after few
+            iterations. The others are judged over a longer horizon, because caches fill (see
+            `judge.judge_series`).
+        tolerance: Growth per iteration that is never called a leak, in the unit of the resource:
+            the drift of the counter on clean code.
         resolution: Levels closer than this cannot be distinguished, in the unit of the resource.
         grain: The smallest possible increase, in the unit of the resource.
-        slack: The amount by which a level may be exceeded without a verdict against the test, in the unit of the
-            resource, for occasional allocations of the interpreter and the allocator themselves.
+        slack: The amount by which a level may be exceeded without a verdict against the test, in
+            the unit of the resource, for occasional allocations of the interpreter and the
+            allocator themselves.
         default: Judged if a test carries the mark ``leakcheck`` and names no resources.
-        default_rate: Growth per iteration that is allowed if the resource is judged by default, in its unit. If above
-            0, only growth that no exact counter shows is then judged.
-        scope: What the counter covers: this process, its process tree, or the machine (a folder that other processes
-            also use).
-        peak: The counter can be read at each function call, so that a peak within a test is measured.
+        default_rate: Growth per iteration that is allowed if the resource is judged by default, in
+            its unit. If above 0, only growth that no exact counter shows is then judged.
+        scope: What the counter covers: this process, its process tree, or the machine (a folder
+            that other processes also use).
+        peak: The counter can be read at each function call, so that a peak within a test is
+            measured.
         made_of: What one unit is.
-        handles: The kind of handles that it counts, or that its bytes belong to; empty if they cannot be distinguished.
+        handles: The kind of handles that it counts, or that its bytes belong to; empty if they
+            cannot be distinguished.
         verb: The past participle for the creation of one unit.
-        exhausts: What the system runs out of as the resource grows; empty if there is no error that reports it.
-        limit: What follows the amount of its limit in reports, to tell which limit it is; may be empty.
+        exhausts: What the system runs out of as the resource grows; empty if there is no error that
+            reports it.
+        limit: What follows the amount of its limit in reports, to tell which limit it is; may be
+            empty.
         in_python: Python's allocators may have allocated it, so Python allocations are traced.
         buffers_only: Only buffers of arrays and tensors count, no Python objects.
         ends_by_itself: A unit may end by itself with a delay, so the plugin waits for that.
-        in_phases: It can be read at any moment, so the amount added by each phase of an iteration is reported.
+        in_phases: It can be read at any moment, so the amount added by each phase of an iteration
+            is reported.
         paced: Too expensive to read after every iteration, so judged over many iterations.
-        instrument: What reads it, as ``module:name`` of a class or function in `probes`; empty if it is read otherwise.
+        instrument: What reads it, as ``module:name`` of a class or function in `probes`; empty if
+            it is read otherwise.
     """
 
     name: str
@@ -125,7 +135,8 @@ BLOCKS: Final = "block"
 DEVICE_MEMORY: Final = "vram"
 DISK: Final = "disk"
 MAPPED: Final = "mmap"
-# Its peak also uses the kernel's high-water mark, and includes child processes, observed from the supervising process.
+# Its peak also uses the kernel's high-water mark, and includes child processes, observed from the
+# supervising process.
 RESIDENT: Final = "rss"
 
 # A user-defined counter. It is exact, and its units are expected not to accumulate.
@@ -157,7 +168,9 @@ class OfResource:
 def check_resource(name: str, field: str = "resource") -> None:
     """Raise `InputError`, which begins with the name of the field, if there is no such resource."""
     if name not in RESOURCES and not name.startswith(GAUGE_PREFIX):
-        raise InputError(f"{field}: expected one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME, got {name!r}")
+        raise InputError(
+            f"{field}: expected one of {', '.join(RESOURCES)} or {GAUGE_PREFIX}NAME, got {name!r}"
+        )
 
 
 def exhausting(what: Exhausts) -> tuple[str, ...]:

@@ -16,14 +16,16 @@ _AMOUNT_PATTERN: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.A
 _DISPLAY_UNITS: Final = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _DECIMAL_UNITS: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _BYTES_PER_UNIT: Final = {name.lower(): size for name, size in _DISPLAY_UNITS} | _DECIMAL_UNITS
-# A larger budget is a mistake (2**63 bytes are 8 EiB) and would not fit the 64-bit arrays of readings.
+# A larger budget is a mistake (2**63 bytes are 8 EiB) and would not fit the 64-bit arrays of
+# readings.
 LARGEST: Final = 2**63 - 1
 
 
 def parse_amount(value: object, unit: Unit) -> int:
     """Parse a level, at least 0, or raise `InputError`: a whole number, or for bytes also a text such as ``"64 MiB"``.
 
-    A text may end with B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; fractions of a byte are rounded down.
+    A text may end with B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; fractions of a byte are rounded
+    down.
     """
     return math.floor(_parse_number(value, unit, whole=True))
 
@@ -39,13 +41,21 @@ def _parse_number(value: object, unit: Unit, *, whole: bool) -> float:
         match = _AMOUNT_PATTERN.fullmatch(value)
         factor = _BYTES_PER_UNIT.get(match[2].lower()) if match else None
         if match is None or factor is None:
-            raise InputError(f"{value!r} is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB)")
+            raise InputError(
+                f"{value!r} is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB)"
+            )
         number = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
-    elif isinstance(value, int if whole else (int, float)) and not isinstance(value, bool) and abs(value) < math.inf:
+    elif (
+        isinstance(value, int if whole else (int, float))
+        and not isinstance(value, bool)
+        and abs(value) < math.inf
+    ):
         number = value
     else:
         valid = "0 or 3" if unit == "count" else "65536 or '64 KiB'"
-        raise InputError(f"{value!r} is not {'a number' if unit == 'count' else 'a size'}: write {valid}")
+        raise InputError(
+            f"{value!r} is not {'a number' if unit == 'count' else 'a size'}: write {valid}"
+        )
     if number < 0:
         raise InputError(f"{value!r} is negative: a budget is 0 or more")
     if number > LARGEST:
@@ -56,8 +66,8 @@ def _parse_number(value: object, unit: Unit, *, whole: bool) -> float:
 def format_amount(value: float, unit: Unit) -> str:
     """Format an amount for a report: ``12``, ``1.3 MiB``, ``832 B``.
 
-    Fractions are rounded to one decimal place, to none from 100 on, and to two significant digits below 0.95. Amounts
-    below 1 KiB are rounded to whole bytes.
+    Fractions are rounded to one decimal place, to none from 100 on, and to two significant digits
+    below 0.95. Amounts below 1 KiB are rounded to whole bytes.
     """
     if unit == "count":
         return f"{value:.0f}" if float(value).is_integer() else _format_number(value)

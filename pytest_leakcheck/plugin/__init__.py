@@ -1,7 +1,7 @@
 """Register the options, configuration keys, markers and the fixture of the pytest plugin ``leakcheck``.
 
-Without ``--leakcheck``, the plugin imports only a few small modules and registers no measuring hook, and each test runs
-once.
+Without ``--leakcheck``, the plugin imports only a few small modules and registers no measuring
+hook, and each test runs once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, OPTIONS, SCALING, WARMUP, Settings, resolve
+from pytest_leakcheck.config.settings import (
+    MAX_TIME,
+    MIN_TIME,
+    OPTIONS,
+    SCALING,
+    WARMUP,
+    Settings,
+    resolve,
+)
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.resource_table import ROWS, marker_form
 from pytest_leakcheck.plugin import keys
@@ -50,10 +58,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         switch = option.kind == "bool"
         text = option.help if switch else f"{option.help} Default: {option.default or 'none'}."
         if option.flagged:
-            how: dict[str, Any] = {"action": "store_true"} if switch else {"metavar": option.metavar}
+            how: dict[str, Any] = (
+                {"action": "store_true"} if switch else {"metavar": option.metavar}
+            )
             group.addoption(option.flag, dest=option.key, default=None, help=text, **how)
         if option.ini:
-            # `resolve` knows the defaults, and that a file has a key although it has the same value.
+            # `resolve` knows the defaults, and that a file has a key although it has the same
+            # value.
             parser.addini(option.key, text, type=option.kind, default=None)
 
 
@@ -75,13 +86,14 @@ class HookSpecs:
     def pytest_leakcheck_probes(config: pytest.Config) -> Iterable[Probe | Device]:  # type: ignore[empty-body]
         """Return your own counters, for example ``return [Probe("connection", read=pool.size)]``.
 
-        The plugin judges them in addition to its own resources. If the returned list contains a `Device`, ``vram``
-        reads this device instead of the accelerators that it would find. Use this for a device that the plugin does not
-        know, or for a simulated one.
+        The plugin judges them in addition to its own resources. If the returned list contains a
+        `Device`, ``vram`` reads this device instead of the accelerators that it would find. Use
+        this for a device that the plugin does not know, or for a simulated one.
 
-        The hook is called once per process, when pytest is configured, with or without ``--leakcheck``. Therefore, the
-        marker ``<name>_budget`` of each probe always exists. In a ``conftest.py`` that pytest loads later, as that of a
-        package that ``--pyargs`` collects, it is called as the file is loaded. Keep it fast.
+        The hook is called once per process, when pytest is configured, with or without
+        ``--leakcheck``. Therefore, the marker ``<name>_budget`` of each probe always exists. In a
+        ``conftest.py`` that pytest loads later, as that of a package that ``--pyargs`` collects, it
+        is called as the file is loaded. Keep it fast.
         """
 
 
@@ -94,7 +106,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers and probes, and read the settings; with ``--leakcheck``, register the measuring hooks."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
-    config.hook.pytest_leakcheck_probes.call_historic(partial(_add_probes, config), {"config": config})
+    config.hook.pytest_leakcheck_probes.call_historic(
+        partial(_add_probes, config), {"config": config}
+    )
     if pytest.version_tuple < (9,):
         from pytest_leakcheck.plugin.pytest_versions import warn_of_ignored_table
 
@@ -110,7 +124,9 @@ def pytest_configure(config: pytest.Config) -> None:
     register(config, settings)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """Suggest a mark of the plugin for each similar one that pytest has warned about."""
     if "warnings" not in terminalreporter.stats:
         return
@@ -121,7 +137,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     known = [line.partition("(")[0] for line in lines if "pytest-leakcheck:" in line]
     said = set()
     for warning in terminalreporter.stats["warnings"]:
-        name = warning.message.partition("PytestUnknownMarkWarning: Unknown pytest.mark.")[2].partition(" ")[0]
+        name = warning.message.partition("PytestUnknownMarkWarning: Unknown pytest.mark.")[
+            2
+        ].partition(" ")[0]
         if name and name not in said and (advice := suggest(name, known)):
             said.add(name)
             place = warning.get_location(config)
@@ -160,7 +178,9 @@ def _add_probes(config: pytest.Config, added: Iterable[Probe | Device]) -> None:
         raise pytest.UsageError(f"pytest_leakcheck_probes: {error}") from None
     for probe in probes:
         if isinstance(probe, Probe):
-            config.addinivalue_line("markers", _marker(probe.name, probe.unit, probe.as_resource().plural))
+            config.addinivalue_line(
+                "markers", _marker(probe.name, probe.unit, probe.as_resource().plural)
+            )
 
 
 @pytest.fixture
@@ -182,8 +202,12 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give the argument of ``scaling_budget`` a size: the one that this process measures, or else the smallest."""
-    # The keywords already contain the names of the markers of all parents, which `get_closest_marker` walks.
-    if SCALING not in metafunc.definition.keywords or metafunc.definition.get_closest_marker(SCALING) is None:
+    # The keywords already contain the names of the markers of all parents, which
+    # `get_closest_marker` walks.
+    if (
+        SCALING not in metafunc.definition.keywords
+        or metafunc.definition.get_closest_marker(SCALING) is None
+    ):
         return
     from pytest_leakcheck.config.scaling_marker import read_sweep
 
@@ -203,7 +227,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _read_settings(config: pytest.Config) -> Settings:
     """Read and check all options, even without ``--leakcheck``, so that an invalid value fails on the first run."""
-    command_line: dict[str, Any] = {option.key: config.getoption(option.key) for option in OPTIONS if option.flagged}
+    command_line: dict[str, Any] = {
+        option.key: config.getoption(option.key) for option in OPTIONS if option.flagged
+    }
     origin = config.inipath.name if config.inipath else "configuration"
     configuration: dict[str, Any] = {}
     for option in OPTIONS:

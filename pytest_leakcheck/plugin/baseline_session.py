@@ -25,7 +25,9 @@ from pytest_leakcheck.report import json_file
 class BaselineSession:
     """What a session does with a file of known leaks, in each process that measures."""
 
-    def __init__(self, config: pytest.Config, settings: Settings, existing: Collection[str]) -> None:
+    def __init__(
+        self, config: pytest.Config, settings: Settings, existing: Collection[str]
+    ) -> None:
         """Store the known leaks on the config; raise `pytest.UsageError` if the file cannot be used or written now.
 
         `existing` are the node ids that will be collected.
@@ -48,8 +50,14 @@ class BaselineSession:
             if not self._settings.baseline:
                 return None
             source = f"--leakcheck-baseline={self._settings.baseline} ({self._settings.sources.get('baseline', '')})"
-            raise pytest.UsageError(f"{source}: the file does not exist: write it with --leakcheck-update-baseline")
-        baseline = self._read_file() if exists and (_has_content(self._path) or not self._writes) else Baseline()
+            raise pytest.UsageError(
+                f"{source}: the file does not exist: write it with --leakcheck-update-baseline"
+            )
+        baseline = (
+            self._read_file()
+            if exists and (_has_content(self._path) or not self._writes)
+            else Baseline()
+        )
         return KnownLeaks(baseline, _today(), updating=self._writes)
 
     def _read_file(self) -> Baseline:
@@ -61,7 +69,9 @@ class BaselineSession:
             report = json_file.read(self._path)
         except (OSError, BaselineError, json_file.ReportError) as error:
             where = "" if isinstance(error, BaselineError | FileError) else f"{self._path}: "
-            raise pytest.UsageError(f"{where}{(isinstance(error, OSError) and error.strerror) or error}") from None
+            raise pytest.UsageError(
+                f"{where}{(isinstance(error, OSError) and error.strerror) or error}"
+            ) from None
         self._notice = report.notice
         return known_leaks.baseline_of(report.findings)
 
@@ -124,7 +134,10 @@ class BaselineSession:
             }
             counts["pruned"] = pruned
             counts["unchanged"] = change.unchanged - pruned
-            done = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "no leaks"
+            done = (
+                ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+                or "no leaks"
+            )
             self._lines.append(("green", f"leakcheck: wrote {self._path}: {done}"))
             return
         if outdated := known_leaks.find_outdated(self._known.baseline, self._observed):
@@ -134,7 +147,11 @@ class BaselineSession:
             advice = f": remove {short_id(leak.finding)} from {self._path.name}, or --leakcheck-update-baseline"
             name = leak.owner or leak.site or leak.tests[0]
             self._lines.append(("dim", f"fixed: {name}{'' if self._is_report else advice}"))
-        if self._lines and self._settings.baseline_strict and session.exitstatus == pytest.ExitCode.OK:
+        if (
+            self._lines
+            and self._settings.baseline_strict
+            and session.exitstatus == pytest.ExitCode.OK
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def lines(self) -> Iterator[tuple[str, str]]:

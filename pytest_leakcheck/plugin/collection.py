@@ -10,8 +10,22 @@ from typing import Any, Final
 import pytest
 
 from pytest_leakcheck.attribution.call_paths import add_tested
-from pytest_leakcheck.config.plan import Plan, for_test, is_opted_out, plan_unmarked, read_marks, unused
-from pytest_leakcheck.config.sampling import Cost, Forecast, TimePlan, choose_case, parse_duration, parse_sample
+from pytest_leakcheck.config.plan import (
+    Plan,
+    for_test,
+    is_opted_out,
+    plan_unmarked,
+    read_marks,
+    unused,
+)
+from pytest_leakcheck.config.sampling import (
+    Cost,
+    Forecast,
+    TimePlan,
+    choose_case,
+    parse_duration,
+    parse_sample,
+)
 from pytest_leakcheck.config.settings import SCALING, Settings
 from pytest_leakcheck.model import InputError
 from pytest_leakcheck.model.escaping import printable
@@ -53,7 +67,11 @@ class Plans:
             add_tested(collector.path)
         wrong = self._plan_items(report.result or ())
         if wrong:
-            report.outcome, report.longrepr, report.result = "failed", "\n".join(map(printable, wrong)), []
+            report.outcome, report.longrepr, report.result = (
+                "failed",
+                "\n".join(map(printable, wrong)),
+                [],
+            )
         return report
 
     @pytest.hookimpl(trylast=True)
@@ -70,7 +88,9 @@ class Plans:
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
         self.collected.update(ids)
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    ) -> None:
         """Write which rules match no file, unless the session selects a part of the suite."""
         if not self.collected or selected_by(config):
             return
@@ -148,7 +168,9 @@ def _why_not_asked(item: pytest.Item, settings: Settings) -> str:
         # Only functions are known to bear repetition, and a benchmark repeats its body by itself.
         "not functions": not isinstance(item, pytest.Function),
         "benchmarks": "benchmark" in getattr(item, "fixturenames", ()),
-        "xfail(run=False)": any(mark.kwargs.get("run") is False for mark in item.iter_markers("xfail")),
+        "xfail(run=False)": any(
+            mark.kwargs.get("run") is False for mark in item.iter_markers("xfail")
+        ),
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -178,11 +200,15 @@ class Sampling:
             for item in asked:
                 if item.nodeid in unmarked and hasattr(item, "callspec"):
                     cases.setdefault(item.nodeid.partition("[")[0], []).append(item.nodeid)
-            others = {case for some in cases.values() for case in some} - {choose_case(some) for some in cases.values()}
+            others = {case for some in cases.values() for case in some} - {
+                choose_case(some) for some in cases.values()
+            }
             asked = _leave_out(asked, others, "other cases")
         if self._settings.sample:
             takes = parse_sample(self._settings.sample).takes
-            asked = _leave_out(asked, {one.nodeid for one in asked if not takes(one.nodeid)}, "not in this sample")
+            asked = _leave_out(
+                asked, {one.nodeid for one in asked if not takes(one.nodeid)}, "not in this sample"
+            )
         if self.limit < inf:
             names = [item.nodeid for item in asked]
             workers = int(getattr(self._config, "workerinput", {}).get("workercount", 1))
@@ -207,7 +233,9 @@ class Sampling:
         """Take what a test has cost, for the choice and the estimate of the next session."""
         if finding.recording.stopped == "interrupted":
             return
-        self._seconds[finding.test] = self._seconds.get(finding.test, 0.0) + finding.recording.seconds
+        self._seconds[finding.test] = (
+            self._seconds.get(finding.test, 0.0) + finding.recording.seconds
+        )
         if finding.colour == "red":
             self._red.add(finding.test)
 
@@ -217,9 +245,14 @@ class Sampling:
         if not self._seconds or is_worker(self._config) or self._cache is None:
             return
         self._count_new()
-        known = {test: [one.seconds, one.measured, one.red] for test, one in self._known_costs().items()}
+        known = {
+            test: [one.seconds, one.measured, one.red] for test, one in self._known_costs().items()
+        }
         now = round(clock.wall_time())
-        known |= {test: [round(seconds, 2), now, test in self._red] for test, seconds in self._seconds.items()}
+        known |= {
+            test: [round(seconds, 2), now, test in self._red]
+            for test, seconds in self._seconds.items()
+        }
         self._cache.set(_CACHE, known)
 
     def describe(self, left_out: Collection[str]) -> str:
@@ -248,7 +281,10 @@ class Sampling:
         """Return what earlier sessions have kept; nothing if it is damaged."""
         found = self._cache.get(_CACHE, {}) if self._cache is not None else {}
         try:
-            return {str(test): Cost(float(row[0]), float(row[1]), bool(row[2])) for test, row in found.items()}
+            return {
+                str(test): Cost(float(row[0]), float(row[1]), bool(row[2]))
+                for test, row in found.items()
+            }
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):
             return {}
 
@@ -283,7 +319,13 @@ def uses_fixture(item: pytest.Item) -> bool:
 
 def selected_by(config: pytest.Config) -> str:
     """Return the argument that selects a part of the suite; empty if the session runs the whole."""
-    flags = {"keyword": "-k", "markexpr": "-m", "lf": "--lf", "last_failed": "--lf", "deselect": "--deselect"}
+    flags = {
+        "keyword": "-k",
+        "markexpr": "-m",
+        "lf": "--lf",
+        "last_failed": "--lf",
+        "deselect": "--deselect",
+    }
     if used := [flag for name, flag in flags.items() if config.getoption(name, None)]:
         return used[0]
     return str(config.args[0]) if config.args_source is pytest.Config.ArgsSource.ARGS else ""
@@ -292,18 +334,25 @@ def selected_by(config: pytest.Config) -> str:
 def find_debugger(config: pytest.Config) -> str:
     """Return why no test is measured now, as part of a sentence: it must not stop in every iteration. Empty if it may."""
     flags = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
-    if flag := next((flag for option, flag in flags.items() if config.getoption(option, False)), ""):
+    if flag := next(
+        (flag for option, flag in flags.items() if config.getoption(option, False)), ""
+    ):
         return f"with {flag}, each test runs once"
-    # Other tools also set a trace function, such as coverage.py. An editor's debugger imports one of these modules.
+    # Other tools also set a trace function, such as coverage.py. An editor's debugger imports one
+    # of these modules.
     kinds = type(getattr(sys.gettrace(), "__self__", None)).__mro__
-    attached = {"pydevd", "debugpy"} & sys.modules.keys() or any(one.__module__ == "bdb" for one in kinds)
+    attached = {"pydevd", "debugpy"} & sys.modules.keys() or any(
+        one.__module__ == "bdb" for one in kinds
+    )
     monitoring = getattr(sys, "monitoring", None)
     if attached or (monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID)):
         return "a debugger is attached, so each test runs once"
     return ""
 
 
-def _leave_out(items: Collection[pytest.Item], names: Collection[str], reason: str) -> list[pytest.Item]:
+def _leave_out(
+    items: Collection[pytest.Item], names: Collection[str], reason: str
+) -> list[pytest.Item]:
     """Let the items with these node ids run once; return the others."""
     for item in items:
         if item.nodeid in names:

@@ -12,7 +12,13 @@ import pytest
 
 from pytest_leakcheck.attribution.call_paths import is_harness, iter_outwards
 from pytest_leakcheck.model.culprit import Fault
-from pytest_leakcheck.runner.fault_injection import CallList, CallObserver, FaultInjection, Function, targets_of
+from pytest_leakcheck.runner.fault_injection import (
+    CallList,
+    CallObserver,
+    FaultInjection,
+    Function,
+    targets_of,
+)
 
 # So many calls of a test are made to raise. The others are counted.
 MOST: Final = 20
@@ -42,7 +48,8 @@ class ObservedCalls:
     def listed(self, run: Callable[[], object]) -> CallList:
         """Return the calls of one run."""
         calls = self.observer = CallList(self._targets, self._left_out)
-        # The list of a run that ends early is shorter. A failing path that it does not have is not repeated.
+        # The list of a run that ends early is shorter. A failing path that it does not have is not
+        # repeated.
         with contextlib.suppress(Exception, pytest.exit.Exception):
             run()
         return calls
@@ -91,8 +98,9 @@ class FailingPath:
 
     def release(self, error: BaseException | None) -> None:
         """Drop what pytest retains of an error that is expected: it is no leak of the test, nor are its variables."""
-        # Frames of pytest refer to the error whose traceback has them, and to their callers that have ended: only the
-        # garbage collector would free them, and what the frames of the program hold.
+        # Frames of pytest refer to the error whose traceback has them, and to their callers that
+        # have ended: only the garbage collector would free them, and what the frames of the program
+        # hold.
         trace = error.__traceback__ if error is not None else None
         frames = list(iter_outwards(trace.tb_frame)) if trace is not None else []
         while trace is not None:
@@ -115,7 +123,9 @@ def _functions_of(item: pytest.Item) -> Iterator[Function]:
     """Yield the functions whose own calls are no part of the program: the test and its fixtures."""
     functions: list[Any] = [getattr(item, "obj", None)]
     fixtures: dict[str, Any] = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
-    functions += [definition.func for definitions in fixtures.values() for definition in definitions]
+    functions += [
+        definition.func for definitions in fixtures.values() for definition in definitions
+    ]
     case = getattr(item, "cls", None)
     functions += [getattr(case, name, None) for name in ("setUp", "asyncSetUp", "setup_method")]
     for one in filter(callable, functions):

@@ -107,9 +107,15 @@ class MeasuringFixture(Leakcheck):
         self._not_begun.append(budgets)
         return loop
 
-    def _judged_steps(self, n: int | None, levels: tuple[Budget, ...]) -> Generator[int, None, None]:
+    def _judged_steps(
+        self, n: int | None, levels: tuple[Budget, ...]
+    ) -> Generator[int, None, None]:
         self._not_begun.remove(levels)
-        effort = effort_of(self._settings) if n is None else replace(effort_of(self._settings), iterations=n)
+        effort = (
+            effort_of(self._settings)
+            if n is None
+            else replace(effort_of(self._settings), iterations=n)
+        )
         budgets = (*self._gauge_budgets(), *levels)
         process = self._node.config.stash.get(keys.PROCESS, {})
         ceiling = ceiling_of(self._node.iter_markers(), self._settings)
@@ -149,12 +155,16 @@ class MeasuringFixture(Leakcheck):
     def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         __tracebackhide__ = True
         self._used = True
-        of_block = [Budget(name) for name, resource in RESOURCES.items() if resource.scope != "this process"]
+        of_block = [
+            Budget(name) for name, resource in RESOURCES.items() if resource.scope != "this process"
+        ]
         return self._judged_block(read_levels(levels) if levels else of_block)
 
     @contextlib.contextmanager
     def _judged_block(self, wanted: Iterable[Budget]) -> Iterator[None]:
-        budgets = tuple(replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted))
+        budgets = tuple(
+            replace(budget, level=budget.level or 0) for budget in (*self._gauge_budgets(), *wanted)
+        )
         block = measure_block(self._node.nodeid, budgets, self._gauges)
         switch = _allow_blocking()
         try:
@@ -198,12 +208,16 @@ class MeasuringFixture(Leakcheck):
             self._report(left_early(result, step))
         for budgets in self._not_begun:
             nothing = Recording(self._node.nodeid, (), stopped="interrupted")
-            self._report(left_early(Result(Plan(self._node.nodeid, budgets), nothing, (), {}), None))
+            self._report(
+                left_early(Result(Plan(self._node.nodeid, budgets), nothing, (), {}), None)
+            )
         if not self._used:
             self._node.stash[keys.UNMEASURED] = UNUSED
 
     def _gauge_budgets(self) -> tuple[Budget, ...]:
-        return tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items())
+        return tuple(
+            Budget(GAUGE_PREFIX + name, level) for name, level in self._gauge_levels.items()
+        )
 
     def _report(self, result: Result) -> None:
         finding = conclude(result, Policy.of(self._settings, self._node.config.stash[keys.KNOWN]))
@@ -213,7 +227,8 @@ class MeasuringFixture(Leakcheck):
 
 def _allow_blocking() -> Any:
     """Begin the plugin's own work, which reads files; return the switch for `_forbid_blocking`, or None."""
-    # blockbuster refuses calls that block an event loop, and has no public switch. A context manager would be counted.
+    # blockbuster refuses calls that block an event loop, and has no public switch. A context
+    # manager would be counted.
     blockbuster = sys.modules.get("blockbuster.blockbuster")
     switch: Any = getattr(blockbuster, "_skip", None)
     if getattr(switch, "value", None) is not False:

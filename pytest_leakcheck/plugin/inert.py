@@ -1,6 +1,7 @@
 """Define what tests use with and without ``--leakcheck``: the fixture's interface, `LeakError`, and gloo ranks.
 
-A rank is one of the processes that run a test together; gloo is a torch.distributed backend that connects them.
+A rank is one of the processes that run a test together; gloo is a torch.distributed backend that
+connects them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from pytest_leakcheck.config.budget import Levels
     from pytest_leakcheck.report.finding_text import Line
 
-# The network interface of gloo's sockets; by default, that of the host's name, which other machines may reach.
+# The network interface of gloo's sockets; by default, that of the host's name, which other machines
+# may reach.
 _INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
 
 
@@ -34,14 +36,14 @@ _INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
 class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
     """A red (failing) verdict, raised in the call phase of the test, or an object that is not collected.
 
-    The first line of the text states what happened; the report below it names what grew, by how much, and what is
-    retained. Only the plugin raises this exception, so it is never the test's own failure. To resolve it, fix the leak,
-    or raise the budget to what the test is meant to retain. ``@pytest.mark.xfail(raises=LeakError)`` marks a leak as
-    known.
+    The first line of the text states what happened; the report below it names what grew, by how
+    much, and what is retained. Only the plugin raises this exception, so it is never the test's own
+    failure. To resolve it, fix the leak, or raise the budget to what the test is meant to retain.
+    ``@pytest.mark.xfail(raises=LeakError)`` marks a leak as known.
     """
 
-    # pytest shows no module name before the name of a built-in exception. The short summary shows about 60 columns, and
-    # the package's name would take 17 of them.
+    # pytest shows no module name before the name of a built-in exception. The short summary shows
+    # about 60 columns, and the package's name would take 17 of them.
     __module__ = "builtins"
 
     def __init__(self, text: str, lines: tuple[Line, ...] = (), *, pytrace: bool = False) -> None:
@@ -53,8 +55,8 @@ class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # py
 class Leakcheck:
     """The fixture, which a test can use with and without ``--leakcheck``.
 
-    This base class measures nothing: loops run `n` steps, by default one, and blocks, gauges and checkpoints have no
-    effect. Single objects are checked all the same.
+    This base class measures nothing: loops run `n` steps, by default one, and blocks, gauges and
+    checkpoints have no effect. Single objects are checked all the same.
     """
 
     @property
@@ -65,14 +67,14 @@ class Leakcheck:
     def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
         """Judge a loop: ``for step in leakcheck.steps(fd=0, heap="1 MiB"): train(step)``.
 
-        The numbers of the steps begin at 0 and include the warm-up. A red (failing) verdict raises `LeakError` at the
-        end of the loop.
+        The numbers of the steps begin at 0 and include the warm-up. A red (failing) verdict raises
+        `LeakError` at the end of the loop.
 
         Args:
             n: The number of steps after the warm-up; if omitted, as many as the verdict needs.
-            levels: How far each resource may be above its start level (the reading after the warm-up); with
-                ``fd=None``, only the growth of ``fd`` is bounded. If omitted, the growth of all resources that are
-                judged by default is bounded.
+            levels: How far each resource may be above its start level (the reading after the
+                warm-up); with ``fd=None``, only the growth of ``fd`` is bounded. If omitted, the
+                growth of all resources that are judged by default is bounded.
         """
         # The report on wrong use ends with the user's own line.
         __tracebackhide__ = True
@@ -85,9 +87,10 @@ class Leakcheck:
     def budget(self, **levels: Unpack[Levels]) -> contextlib.AbstractContextManager[None]:
         """Judge a block that runs once: ``with leakcheck.budget(fd=0, heap="1 MiB"): run()``.
 
-        The levels state how far each resource may be above its level before the block. If they are omitted, file
-        descriptors, threads, child processes, shared memory and temporary files are limited to 0. The end of the block
-        raises `LeakError` if a level is exceeded, or if something was released only by the garbage collector.
+        The levels state how far each resource may be above its level before the block. If they are
+        omitted, file descriptors, threads, child processes, shared memory and temporary files are
+        limited to 0. The end of the block raises `LeakError` if a level is exceeded, or if
+        something was released only by the garbage collector.
         """
         __tracebackhide__ = True
         from pytest_leakcheck.config.budget import read_levels
@@ -98,12 +101,14 @@ class Leakcheck:
     def assert_collected(self, obj: object) -> None:
         """Fail if anything but a variable of the caller holds an object: ``leakcheck.assert_collected(window)``.
 
-        Garbage is collected first, so a reference cycle holds nothing. Variables of the calling function that are the
-        object itself may stay. Another variable that leads to it holds it, and so does a variable of another function.
-        A failure raises `LeakError`, which names the path to the object.
+        Garbage is collected first, so a reference cycle holds nothing. Variables of the calling
+        function that are the object itself may stay. Another variable that leads to it holds it,
+        and so does a variable of another function. A failure raises `LeakError`, which names the
+        path to the object.
 
         Args:
-            obj: The object, or a weak reference (`weakref.ref`) to one that must be gone: no variable may hold that.
+            obj: The object, or a weak reference (`weakref.ref`) to one that must be gone: no
+                variable may hold that.
 
         Raises:
             InputError: The object cannot be weakly referenced, such as an int or a list.
@@ -128,17 +133,18 @@ class Leakcheck:
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:
         """Follow a counter of your own, which must not keep growing.
 
-        The counter is read after each step of a loop, and before and after a block. In a test that is repeated as a
-        whole, it is read at the end of the body, so call this method in each iteration. In a test that runs at several
-        sizes (``scaling_budget``), it is read at each call and return of a function, and its highest reading counts. If
-        `read` is a number there, that number is a single reading.
+        The counter is read after each step of a loop, and before and after a block. In a test that
+        is repeated as a whole, it is read at the end of the body, so call this method in each
+        iteration. In a test that runs at several sizes (``scaling_budget``), it is read at each
+        call and return of a function, and its highest reading counts. If `read` is a number there,
+        that number is a single reading.
         """
 
     def checkpoint(self, label: str) -> None:
         """End a phase of the test; the report shows each phase separately.
 
-        In a repeated test or loop, the report shows what the phase adds to the counters. In a test that runs at several
-        sizes, it shows the peaks in the phase.
+        In a repeated test or loop, the report shows what the phase adds to the counters. In a test
+        that runs at several sizes, it shows the peaks in the phase.
         """
 
 
@@ -181,9 +187,9 @@ def check_steps(n: int | None) -> None:
 def join_process_group(folder: str, rank: int, ranks: int) -> Iterator[None]:
     """Join the group of all ranks over gloo, and leave it after the body.
 
-    The ranks meet in a file of the folder, which only this user can reach: a store of torch's that listens runs the code
-    of anybody who connects. If the body raises, the group is not destroyed, so that this rank does not wait for the
-    others.
+    The ranks meet in a file of the folder, which only this user can reach: a store of torch's that
+    listens runs the code of anybody who connects. If the body raises, the group is not destroyed,
+    so that this rank does not wait for the others.
     """
     import torch.distributed as dist
 
@@ -193,7 +199,8 @@ def join_process_group(folder: str, rank: int, ranks: int) -> Iterator[None]:
     with _on_loopback():
         dist.init_process_group("gloo", init_method=meeting.as_uri(), rank=rank, world_size=ranks)
         yield
-    # It returns at once if the test ended well on every rank. An error is of no use, because the process ends anyway.
+    # It returns at once if the test ended well on every rank. An error is of no use, because the
+    # process ends anyway.
     with contextlib.suppress(Exception):
         dist.destroy_process_group()
 

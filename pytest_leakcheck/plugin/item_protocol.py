@@ -16,7 +16,14 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan, ceiling_of, effort_of, for_test, plan_test
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.plugin import baseline_session, fixture, keys, other_plugins, progress_line, session_report
+from pytest_leakcheck.plugin import (
+    baseline_session,
+    fixture,
+    keys,
+    other_plugins,
+    progress_line,
+    session_report,
+)
 from pytest_leakcheck.plugin.collection import (
     NOT_REACHED,
     Plans,
@@ -26,7 +33,12 @@ from pytest_leakcheck.plugin.collection import (
     uses_fixture,
     waits,
 )
-from pytest_leakcheck.plugin.other_plugins import is_distributed, is_worker, prepare_own_folder, prepare_process
+from pytest_leakcheck.plugin.other_plugins import (
+    is_distributed,
+    is_worker,
+    prepare_own_folder,
+    prepare_process,
+)
 from pytest_leakcheck.plugin.pytest_residue import rebuild
 from pytest_leakcheck.plugin.repeated_item import Repeater
 from pytest_leakcheck.plugin.report_files import GithubActions
@@ -63,7 +75,10 @@ def register(config: pytest.Config, settings: Settings) -> None:
             session.listeners.append(github.add)
         line = progress_line.ProgressLine(config, sampling)
         session.listeners.append(line.add)
-        hooks |= {"leakcheck-progress": line, "leakcheck-folded-failures": session_report.FoldedFailures(config)}
+        hooks |= {
+            "leakcheck-progress": line,
+            "leakcheck-folded-failures": session_report.FoldedFailures(config),
+        }
     hooks |= {
         "leakcheck-collection": plans,
         "leakcheck-repeater": repeater,
@@ -74,7 +89,8 @@ def register(config: pytest.Config, settings: Settings) -> None:
     if sampling is not None:
         hooks["leakcheck-sampling"] = sampling
         hooks["leakcheck-second-pass"] = SecondPass(session)
-    # The last one: of hooks that run first, its own runs first, so the others know whether the item is measured.
+    # The last one: of hooks that run first, its own runs first, so the others know whether the item
+    # is measured.
     hooks["leakcheck-state"] = ItemState()
     for name, one in hooks.items():
         config.pluginmanager.register(one, name)
@@ -87,7 +103,9 @@ class ItemProtocol:
         self._settings, self._repeater = settings, repeater
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
         if waits(item):
             return None
         # An earlier test may have removed them; measuring would import them a second time.
@@ -97,7 +115,8 @@ class ItemProtocol:
             return True
         if item.stash[keys.UNMEASURED]:
             return None
-        # Imported here, because most tests run in this process and need neither isolation nor psutil.
+        # Imported here, because most tests run in this process and need neither isolation nor
+        # psutil.
         if keys.SWEEP in item.stash:
             from pytest_leakcheck.plugin.isolation.item_elsewhere import ScaledItem
 
@@ -131,8 +150,12 @@ class ItemProtocol:
             return None
         plan = item.stash.get(keys.PLAN, None)
         if plan is None and uses_fixture(item) and not item.stash.get(keys.NOT_ASKED, ""):
-            # A provisional plan, with the effort and the ceiling. Its resource is named if the subprocess gives no verdict.
-            settings, budgets = for_test(self._settings, item.nodeid), [Budget(next(iter(RESOURCES)))]
+            # A provisional plan, with the effort and the ceiling. Its resource is named if the
+            # subprocess gives no verdict.
+            settings, budgets = (
+                for_test(self._settings, item.nodeid),
+                [Budget(next(iter(RESOURCES)))],
+            )
             ceiling = ceiling_of(item.iter_markers(), settings)
             plan = plan_test(item.nodeid, budgets, effort_of(settings), ceiling=ceiling)
         return plan if plan is not None and plan.effort.isolate else None
@@ -154,7 +177,10 @@ class ItemState:
         finally:
             if waits(item):
                 item.stash[keys.FIRST_RUN].seconds = clock.monotonic() - began
-            rebuild(item.stash, item.stash._storage.keys() - {keys.FINDINGS, keys.REPEATED, keys.FORK_GUARD})
+            rebuild(
+                item.stash,
+                item.stash._storage.keys() - {keys.FINDINGS, keys.REPEATED, keys.FORK_GUARD},
+            )
 
     @pytest.hookimpl
     def pytest_enter_pdb(self) -> None:

@@ -1,7 +1,7 @@
 """Make, change and log the reports of measured items, and end each item.
 
-At its turn, an item logs its first run, with the finding. In the second pass, only a red finding is logged. If
-pytest-rerunfailures is to re-run the test, the first run counts as its first attempt.
+At its turn, an item logs its first run, with the finding. In the second pass, only a red finding is
+logged. If pytest-rerunfailures is to re-run the test, the first run counts as its first attempt.
 """
 
 from __future__ import annotations
@@ -93,19 +93,29 @@ def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]
 def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     with OriginalFunctions():
         sent = decode(_Sent, data)
-        if replacing := [name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)]:
+        if replacing := [
+            name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)
+        ]:
             raise Unreadable(f"{replacing[0]} is a method")
         found = [parse(Finding, line) for line in sent.leakcheck.splitlines()]
-        own = [replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid)) for one in found]
+        own = [
+            replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid))
+            for one in found
+        ]
         for one in own:
             plain(styled_lines(one, WIDTH, ""))
-        # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
+        # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by
+        # one.
         skipped = isinstance(data["longrepr"], list)
-        longrepr = decode(tuple[str, int | None, str], data["longrepr"]) if skipped else data["longrepr"]
+        longrepr = (
+            decode(tuple[str, int | None, str], data["longrepr"]) if skipped else data["longrepr"]
+        )
         # JUnit's XML relies on both.
         odd = sent.outcome == "failed" and longrepr is None
         odd |= sent.outcome == "skipped" and not (skipped or "wasxfail" in data)
-        if odd or (sent.outcome == "rerun" and not item.config.pluginmanager.hasplugin("rerunfailures")):
+        if odd or (
+            sent.outcome == "rerun" and not item.config.pluginmanager.hasplugin("rerunfailures")
+        ):
             raise Unreadable(f"{sent.outcome} without a reason")
         data = data | {
             "nodeid": item.nodeid,
@@ -119,7 +129,8 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     if not isinstance(report, pytest.TestReport):
         raise Unreadable("it is none of a test")
     if is_of_subtest(report):
-        # The values were serialized as text; pytest's deserialization quotes them again, so restore them unquoted.
+        # The values were serialized as text; pytest's deserialization quotes them again, so restore
+        # them unquoted.
         report.context.kwargs.update(data["_subtest.context"]["kwargs"])
     # What the terminal will do with it.
     str(report.longreprtext)
@@ -135,7 +146,12 @@ def warn(item: pytest.Item, warned: Iterable[RecordedWarning]) -> None:
     for one in warned:
         category = imported.get(one.category, Warning)
         message = warnings.WarningMessage(one.text, category, one.filename, one.lineno)
-        recorded = {"warning_message": message, "when": "runtest", "nodeid": one.nodeid, "location": one.location}
+        recorded = {
+            "warning_message": message,
+            "when": "runtest",
+            "nodeid": one.nodeid,
+            "location": one.location,
+        }
         item.ihook.pytest_warning_recorded.call_historic(kwargs=recorded)
 
 
@@ -147,7 +163,8 @@ def make_report(
 ) -> pytest.TestReport:
     """Make the report on an item that ran elsewhere; a red finding fails the test, an unreadable resource skips it.
 
-    It does not come from the hook that makes reports, because plugins that wrap it have not seen the set-up here.
+    It does not come from the hook that makes reports, because plugins that wrap it have not seen
+    the set-up here.
     """
 
     def outcome() -> None:
@@ -157,7 +174,9 @@ def make_report(
 
     # JUnit's XML takes them from the report of the tear-down.
     item.user_properties += junit_properties(finding)
-    call = pytest.CallInfo.from_call(outcome, when=when, reraise=(pytest.exit.Exception, KeyboardInterrupt))
+    call = pytest.CallInfo.from_call(
+        outcome, when=when, reraise=(pytest.exit.Exception, KeyboardInterrupt)
+    )
     report = pytest.TestReport.from_item_and_call(item, call)
     report.sections += sections
     report.duration = finding.recording.seconds
@@ -209,8 +228,13 @@ def attach(
 
     pytest keeps all reports: objects of theirs would make every later collection of garbage slower.
     """
-    red = [one.verdict.outcome for one in findings if one.colour == "red" and one.recording.stopped != "lost"]
-    # Only what is needed: with more attributes, the dict of each report that pytest keeps would take 768 bytes more.
+    red = [
+        one.verdict.outcome
+        for one in findings
+        if one.colour == "red" and one.recording.stopped != "lost"
+    ]
+    # Only what is needed: with more attributes, the dict of each report that pytest keeps would
+    # take 768 bytes more.
     if red:
         report.leakcheck_red = min(red, key=WORST_FIRST.index)  # type: ignore[attr-defined]
     if known := next((one.known for one in findings if one.known), ""):
@@ -220,7 +244,8 @@ def attach(
     error = call.excinfo.value if call is not None and call.excinfo is not None else None
     if isinstance(error, LeakError):
         report.leakcheck_lines = error.lines  # type: ignore[attr-defined]
-    # The short summary, JUnit and annotations show the crash message; on CI, pytest does not shorten it.
+    # The short summary, JUnit and annotations show the crash message; on CI, pytest does not
+    # shorten it.
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None and crash.message.startswith(("LeakError: ", "Failed: ")):
         crash.message = crash.message.partition("\n")[0]
@@ -229,7 +254,10 @@ def attach(
 def to_lines(findings: Iterable[Finding], settings: Settings) -> str:
     """Return findings as lines of the JSON report, in which they travel; the readings of a green one are optional."""
     every = settings.json_readings == "all"
-    return "".join(to_line(one if every or one.colour != "green" else _without_readings(one)) for one in findings)
+    return "".join(
+        to_line(one if every or one.colour != "green" else _without_readings(one))
+        for one in findings
+    )
 
 
 def _without_readings(finding: Finding) -> Finding:
@@ -246,10 +274,13 @@ def findings_of(text: str, nodeid: str = "") -> list[Finding]:
     return [decode(Finding, one) for one in found]
 
 
-def report_findings(item: pytest.Item, findings: Iterable[Finding], results: Iterable[Result] = ()) -> None:
+def report_findings(
+    item: pytest.Item, findings: Iterable[Finding], results: Iterable[Result] = ()
+) -> None:
     """Report what a test that Ctrl-C ends has found, with verdicts on what was not judged; pytest logs no report of it.
 
-    The findings are added to those of the session in the process that prints; another process ends without them.
+    The findings are added to those of the session in the process that prints; another process ends
+    without them.
     """
     session: Any = item.config.pluginmanager.getplugin("leakcheck-session")
     with OriginalFunctions(), contextlib.suppress(Exception):
@@ -265,12 +296,24 @@ def rerun_command(finding: Finding, item: pytest.Item) -> str:
     config, folder = item.config, item.config.invocation_params.dir
     # What selects the tests on the command line of the session; options may be among it.
     worker: dict[str, Any] = getattr(config, "workerinput", {})
-    given = tuple(worker.get("mainargv", ())) or config.stash.get(keys.ARGUMENTS, ()) or tuple(map(str, config.args))
+    given = (
+        tuple(worker.get("mainargv", ()))
+        or config.stash.get(keys.ARGUMENTS, ())
+        or tuple(map(str, config.args))
+    )
     options, target = _target_of(item, given)
     culprit, plan, more = finding.culprit, item.stash.get(keys.PLAN, None), ""
-    if culprit is not None and culprit.ran_out_of_time and plan is not None and not plan.effort.time_without_timeout:
+    if (
+        culprit is not None
+        and culprit.ran_out_of_time
+        and plan is not None
+        and not plan.effort.time_without_timeout
+    ):
         more = plan.effort.advise_time(MORE_TIME * plan.effort.max_time)
-    if not more and (target in given or _normalize(target, folder) in (_normalize(word, folder) for word in given)):
+    if not more and (
+        target in given
+        or _normalize(target, folder) in (_normalize(word, folder) for word in given)
+    ):
         return ""
     if "isolated" in finding.recording.environment:
         options = ("--leakcheck-isolate", *options)
@@ -286,7 +329,9 @@ def command_of(settings: Settings) -> str:
 def plain_node_id(item: pytest.Item) -> str:
     """Return the node id without the group names that ``--dist=loadgroup`` appends."""
     marks = item.iter_markers("xdist_group")
-    groups = {str(mark.args[0] if mark.args else mark.kwargs.get("name", "default")) for mark in marks}
+    groups = {
+        str(mark.args[0] if mark.args else mark.kwargs.get("name", "default")) for mark in marks
+    }
     return item.nodeid.removesuffix(f"@{'_'.join(sorted(groups))}")
 
 
@@ -309,7 +354,9 @@ def _normalize(word: str, folder: Path) -> str:
     return os.path.normpath(Path(folder, file)) + separator + inside
 
 
-def end_item(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
+def end_item(
+    item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]
+) -> None:
     """Log the reports of a run that is over, or run the item if there are none; then log the end of the item."""
     if reports:
         _tear_down(item, nextitem, reports)
@@ -320,7 +367,9 @@ def end_item(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pyte
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def _tear_down(item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]) -> None:
+def _tear_down(
+    item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]
+) -> None:
     """Tear down the fixtures that the next item does not need, and tell in the report of the tear-down what came of it."""
     call, sections = _call_teardown(item, nextitem)
     if reports[-1].when == "teardown":
@@ -349,9 +398,15 @@ def _call_teardown(
     state = item.session._setupstate
     captured = len(item._report_sections)
     capture = item.config.pluginmanager.getplugin("capturemanager")
-    with capture.item_capture("teardown", item) if capture is not None else contextlib.nullcontext():
-        call = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), when="teardown", reraise=reraise)
-    return call, [(f"Captured {key} {when}", text) for when, key, text in item._report_sections[captured:]]
+    with (
+        capture.item_capture("teardown", item) if capture is not None else contextlib.nullcontext()
+    ):
+        call = pytest.CallInfo.from_call(
+            lambda: state.teardown_exact(nextitem), when="teardown", reraise=reraise
+        )
+    return call, [
+        (f"Captured {key} {when}", text) for when, key, text in item._report_sections[captured:]
+    ]
 
 
 def log_leak(item: pytest.Item, finding: Finding) -> None:
@@ -371,7 +426,10 @@ def worst_of(findings: Sequence[Finding]) -> Finding:
 
 
 def with_findings(
-    item: pytest.Item, reports: Sequence[pytest.TestReport], findings: Sequence[Finding], settings: Settings
+    item: pytest.Item,
+    reports: Sequence[pytest.TestReport],
+    findings: Sequence[Finding],
+    settings: Settings,
 ) -> list[pytest.TestReport]:
     """Add findings, at least one, to the reports of a run that passed."""
     changed = []
@@ -380,7 +438,9 @@ def with_findings(
             if report.when == "call":
                 report = _apply_findings(item, report, findings, settings)  # noqa: PLW2901 - only the call report is replaced
             known = {name for name, _value in report.user_properties}
-            report.user_properties += [(name, value) for name, value in item.user_properties if name not in known]
+            report.user_properties += [
+                (name, value) for name, value in item.user_properties if name not in known
+            ]
         changed.append(report)
     if any(report.failed for report in changed):
         AllureResults(item.config).conclude(changed)
@@ -407,7 +467,11 @@ def _report_of_call(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.Te
     manager = item.config.pluginmanager
     # Other plugins may request fixtures in this hook, but the fixtures are already torn down.
     makers = ("runner", "skipping", "leakcheck-repeater")
-    others = [plugin for name, plugin in manager.list_name_plugin() if plugin is not None and name not in makers]
+    others = [
+        plugin
+        for name, plugin in manager.list_name_plugin()
+        if plugin is not None and name not in makers
+    ]
     hook = manager.subset_hook_caller("pytest_runtest_makereport", others)
     report: pytest.TestReport = hook(item=item, call=call)
     return report
@@ -418,11 +482,18 @@ def rerunner_of(item: pytest.Item) -> Any:
     plugin: Any = item.config.pluginmanager.getplugin("rerunfailures")
     needed = ("get_reruns_count", "pytest_runtest_protocol", "runtestprotocol")
     known = all(callable(getattr(plugin, name, None)) for name in needed)
-    return plugin if known and keys.PROCESS not in item.config.stash and plugin.get_reruns_count(item) else None
+    return (
+        plugin
+        if known and keys.PROCESS not in item.config.stash and plugin.get_reruns_count(item)
+        else None
+    )
 
 
 def hand_to_rerunfailures(
-    plugin: Any, item: pytest.Item, nextitem: pytest.Item | None, reports: Sequence[pytest.TestReport]
+    plugin: Any,
+    item: pytest.Item,
+    nextitem: pytest.Item | None,
+    reports: Sequence[pytest.TestReport],
 ) -> bool:
     """Log a failed first iteration as the first attempt, and run the others; return False with reports of subtests."""
     if any(is_of_subtest(report) for report in reports):
@@ -433,7 +504,8 @@ def hand_to_rerunfailures(
         plugin.runtestprotocol = original
         return reports
 
-    # The plugin has no hook for an attempt that was made already, so its name for pytest's function is replaced.
+    # The plugin has no hook for an attempt that was made already, so its name for pytest's function
+    # is replaced.
     plugin.runtestprotocol = first_attempt
     try:
         return plugin.pytest_runtest_protocol(item, nextitem) is True

@@ -52,13 +52,16 @@ class FirstRun:
 
 
 SETTINGS: Final[pytest.StashKey[Settings]] = pytest.StashKey()
-# The known leaks of the project, or None without a file of them. Set on the config of each process that measures.
+# The known leaks of the project, or None without a file of them. Set on the config of each process
+# that measures.
 KNOWN: Final[pytest.StashKey[KnownLeaks | None]] = pytest.StashKey()
 # The meter of the peaks; set only while the test body runs.
 METER: Final[pytest.StashKey[Meter]] = pytest.StashKey()
-# The size at which this process runs a ``scaling_budget`` test; 0 in a run for the ``peak=`` of a budget.
+# The size at which this process runs a ``scaling_budget`` test; 0 in a run for the ``peak=`` of a
+# budget.
 SIZE: Final[pytest.StashKey[int]] = pytest.StashKey()
-# What the report states about this process; added to the environment in the recording of each repetition.
+# What the report states about this process; added to the environment in the recording of each
+# repetition.
 PROCESS: Final[pytest.StashKey[Mapping[str, str]]] = pytest.StashKey()
 # The command line of the session that started this process.
 ARGUMENTS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
@@ -66,16 +69,19 @@ ARGUMENTS: Final[pytest.StashKey[tuple[str, ...]]] = pytest.StashKey()
 PLAN: Final[pytest.StashKey[Plan]] = pytest.StashKey()
 # Why the item is not to be judged, in a few words for the summary; empty or missing if it is.
 NOT_ASKED: Final[pytest.StashKey[str]] = pytest.StashKey()
-# Set on an item that waits for the second pass, or is judged in it; the others are judged at their turn.
+# Set on an item that waits for the second pass, or is judged in it; the others are judged at their
+# turn.
 FIRST_RUN: Final[pytest.StashKey[FirstRun]] = pytest.StashKey()
 SWEEP: Final[pytest.StashKey[Sweep]] = pytest.StashKey()
 FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
-# Why the item has no verdict: a debugger is at work, or it does not use its fixture. Empty if it may have one.
+# Why the item has no verdict: a debugger is at work, or it does not use its fixture. Empty if it
+# may have one.
 UNMEASURED: Final[pytest.StashKey[str]] = pytest.StashKey()
 # One of these reasons.
 STOPPED: Final = "a debugger stopped in it"
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
-# The process that measures the item. A process that the test forks must exit if it returns from the test to the plugin.
+# The process that measures the item. A process that the test forks must exit if it returns from the
+# test to the plugin.
 FORK_GUARD: Final[pytest.StashKey[ForkGuard]] = pytest.StashKey()
 # Seconds that the repetition took: all iterations, and any run for the ``peak=`` of a budget.
 REPEATED: Final[pytest.StashKey[float]] = pytest.StashKey()

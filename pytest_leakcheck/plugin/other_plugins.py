@@ -1,6 +1,7 @@
 """Adapt to other plugins: allure-pytest, Hypothesis, timeouts of a test that is repeated, and xdist.
 
-While a process judges tests, it has a temporary folder of its own, which an xdist worker gets from its controller.
+While a process judges tests, it has a temporary folder of its own, which an xdist worker gets from
+its controller.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _MAX_SPENT_SHARE: Final = 0.1
 # What an xdist controller tells its workers: the folder of a worker, and the one in which it lies.
 _FOLDER_KEY: Final = "leakcheck_folder"
 _SHARED_KEY: Final = "leakcheck_shared"
-# The session's temporary folder. The key is set only in a process that has a private one while it judges.
+# The session's temporary folder. The key is set only in a process that has a private one while it
+# judges.
 SESSION_FOLDER: Final = pytest.StashKey[str]()
 
 
@@ -77,7 +79,9 @@ class AllureResults:
             model = sys.modules["allure_commons.model2"]
             result.status = model.Status.PASSED if red is None else model.Status.FAILED
             if red is not None:
-                result.statusDetails = model.StatusDetails(message=red.partition("\n")[0], trace=red)
+                result.statusDetails = model.StatusDetails(
+                    message=red.partition("\n")[0], trace=red
+                )
 
     def drop(self, nodeid: str) -> None:
         """Write no result of a test here, because the subprocess that ran the test has written one."""
@@ -89,9 +93,10 @@ class AllureResults:
 class Examples:
     """The Hypothesis settings of one test. For other tests, it does nothing; it never imports Hypothesis.
 
-    The run that is logged uses the user's settings, so a failure in it is the test's own. The others repeat fixed
-    examples, because new ones would be different work, without the database, a file that grows, and without health
-    checks: one would report the new instance of the test class of each iteration as a fault.
+    The run that is logged uses the user's settings, so a failure in it is the test's own. The
+    others repeat fixed examples, because new ones would be different work, without the database, a
+    file that grows, and without health checks: one would report the new instance of the test class
+    of each iteration as a fault.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -111,7 +116,8 @@ class Examples:
         own = getattr(holder, self._attribute, None)
         if isinstance(own, hypothesis.settings):
             self._holder = holder
-            # Create the settings here, before the start level (the reading that later ones are compared with) is read.
+            # Create the settings here, before the start level (the reading that later ones are
+            # compared with) is read.
             self._fixed = hypothesis.settings(
                 parent=own,
                 derandomize=True,
@@ -148,10 +154,11 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
 class Timer:
     """The timers of one test. A timeout that is not set, or that is for the test body only, is left alone.
 
-    pytest-timeout sets the timer once per test. With its method "signal", the timer is restarted for each iteration and
-    stopped in between, so that no timeout interrupts a reading. A timer that is a thread would disturb the measurement
-    if it were restarted each time: that of the method "thread" spans all iterations, and that of `faulthandler_timeout`
-    is restarted from time to time.
+    pytest-timeout sets the timer once per test. With its method "signal", the timer is restarted
+    for each iteration and stopped in between, so that no timeout interrupts a reading. A timer that
+    is a thread would disturb the measurement if it were restarted each time: that of the method
+    "thread" spans all iterations, and that of `faulthandler_timeout` is restarted from time to
+    time.
     """
 
     def __init__(self, item: pytest.Item) -> None:
@@ -162,7 +169,10 @@ class Timer:
         in_main_thread = current_thread() is main_thread()
         self._restarts = getattr(self._settings, "method", "") == "signal" and in_main_thread
         config = item.config
-        dumps = config.pluginmanager.hasplugin("faulthandler") and fault_handler_stderr_fd_key in config.stash
+        dumps = (
+            config.pluginmanager.hasplugin("faulthandler")
+            and fault_handler_stderr_fd_key in config.stash
+        )
         # Of the dump of the stacks; 0 if there is none.
         self._dump_seconds = float(config.getini("faulthandler_timeout") or 0) if dumps else 0.0
         self._dump_began = clock.monotonic()
@@ -180,10 +190,16 @@ class Timer:
     def _restart_dump(self) -> None:
         """Restart the timer of `faulthandler_timeout` if much of its time is over."""
         now = clock.monotonic()
-        if self._dump_seconds > 0 and now - self._dump_began > _MAX_SPENT_SHARE * self._dump_seconds:
+        if (
+            self._dump_seconds > 0
+            and now - self._dump_began > _MAX_SPENT_SHARE * self._dump_seconds
+        ):
             self._dump_began = now
             config = self._item.config
-            stderr, exits = config.stash[fault_handler_stderr_fd_key], config.getini("faulthandler_exit_on_timeout")
+            stderr, exits = (
+                config.stash[fault_handler_stderr_fd_key],
+                config.getini("faulthandler_exit_on_timeout"),
+            )
             faulthandler.dump_traceback_later(self._dump_seconds, file=stderr, exit=exits)
 
 
@@ -213,7 +229,11 @@ def has_xdist(config: pytest.Config) -> bool:
 
 def is_distributed(config: pytest.Config) -> bool:
     """Return whether this process is a controller whose workers run the tests."""
-    return has_xdist(config) and config.getoption("dist", "no") != "no" and not config.getoption("collectonly")
+    return (
+        has_xdist(config)
+        and config.getoption("dist", "no") != "no"
+        and not config.getoption("collectonly")
+    )
 
 
 @contextlib.contextmanager
@@ -262,7 +282,8 @@ def prepare_own_folder(config: pytest.Config) -> None:
             return
         config.stash[SESSION_FOLDER] = shared
         silent_tmpdir.prepare(config, own_folder(), shared)
-        # Called just before the folder is removed: a test may have replaced what that takes, for good.
+        # Called just before the folder is removed: a test may have replaced what that takes, for
+        # good.
         atexit.register(OriginalFunctions().__enter__)
 
 
@@ -279,7 +300,8 @@ class XdistController:
 
     def __init__(self, config: pytest.Config) -> None:
         self._folders: list[Path] = []
-        # The controller removes the folders, because a worker that crashes could not remove its own.
+        # The controller removes the folders, because a worker that crashes could not remove its
+        # own.
         config.add_cleanup(self._remove_folders)
 
     @pytest.hookimpl

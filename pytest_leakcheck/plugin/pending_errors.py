@@ -1,7 +1,8 @@
 """Keep errors that pytest has yet to report, in ``__del__`` and in threads, apart from those of repeated runs.
 
-pytest queues both, and reports them in a later phase or at the end of the session. Those of the session's own runs must
-reach it. Those of repeated runs must not: each would be reported in addition to the one of the first run.
+pytest queues both, and reports them in a later phase or at the end of the session. Those of the
+session's own runs must reach it. Those of repeated runs must not: each would be reported in
+addition to the one of the first run.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from _pytest.unraisableexception import unraisable_exceptions
 class PendingErrors:
     """A context around repeated runs, after which the queues of pytest are as they were before.
 
-    It collects garbage when it begins, so that what the session's own runs have left is queued, and when it ends: what
-    repeated runs leave is collected as each is read, but not if a test has disabled the collector.
+    It collects garbage when it begins, so that what the session's own runs have left is queued, and
+    when it ends: what repeated runs leave is collected as each is read, but not if a test has
+    disabled the collector.
     """
 
     def __init__(self, config: pytest.Config, generation: int = 2) -> None:

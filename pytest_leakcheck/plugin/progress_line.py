@@ -2,8 +2,9 @@
 
 Under ``-v``, add how often each test was repeated.
 
-The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted from the readings
-(`runner.progress`). It stands below what is printed, and is erased without a trace.
+The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted
+from the readings (`runner.progress`). It stands below what is printed, and is erased without a
+trace.
 """
 
 from __future__ import annotations
@@ -23,21 +24,30 @@ from pytest_leakcheck.model.finding import RED, Finding
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rate
 from pytest_leakcheck.plugin import keys
-from pytest_leakcheck.plugin.collection import NOT_REACHED, Sampling, find_debugger, is_asked, is_judged_now, waits
+from pytest_leakcheck.plugin.collection import (
+    NOT_REACHED,
+    Sampling,
+    find_debugger,
+    is_asked,
+    is_judged_now,
+    waits,
+)
 from pytest_leakcheck.plugin.other_plugins import is_distributed
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import OwnFile
 from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
 from pytest_leakcheck.runner import progress
 
-# Seconds. A test that took less in the last session has no line at its beginning; a shorter session, no estimate.
+# Seconds. A test that took less in the last session has no line at its beginning; a shorter
+# session, no estimate.
 _SLOW: Final = 1.0
-# Without a line, the first estimate comes after this many seconds of judging, and each further one after twice as many.
+# Without a line, the first estimate comes after this many seconds of judging, and each further one
+# after twice as many.
 ESTIMATE_AFTER = 30.0
 _Status: TypeAlias = tuple[str, str, "str | tuple[str, Any]"]
 _MAX_WIDTH: Final = 80
-# Make sure that there is a line below: move down, which scrolls at the bottom, and up again; the column stays. Save the
-# position, and turn off the wrapping of long lines.
+# Make sure that there is a line below: move down, which scrolls at the bottom, and up again; the
+# column stays. Save the position, and turn off the wrapping of long lines.
 _BEGIN: Final = b"\x1bD\x1b[A\x1b7\x1b[?7l\r\n\x1b[2K"
 # Wrap long lines again, and return to the saved position.
 _END: Final = b"\x1b[?7h\x1b8"
@@ -57,7 +67,8 @@ class ProgressLine:
         self._line: TransientLine | None = None
         self._forecast = Forecast((), {})
         self._estimate_after = ESTIMATE_AFTER
-        # What workers have run and will judge later; with `--dist=each`, several run the same tests.
+        # What workers have run and will judge later; with `--dist=each`, several run the same
+        # tests.
         self._has_workers = is_distributed(config) and config.getoption("dist") != "each"
         self._passed: set[str] = set()
         self._red: set[str] = set()
@@ -74,7 +85,9 @@ class ProgressLine:
         self._seconds += finding.recording.seconds
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport
+    ) -> Generator[None, object, object]:
         self._erase()
         if self._has_workers:
             is_waiting = getattr(report, "leakcheck_not_asked", "") == NOT_REACHED
@@ -103,7 +116,11 @@ class ProgressLine:
         if not self._iterations or self._config.get_verbosity() <= 0 or not word:
             return category, letter, word
         counted = f" ({format_count(self._iterations, 'iteration')}, {self._seconds:.1f} s)"
-        return category, letter, word + counted if isinstance(word, str) else (word[0] + counted, word[1])
+        return (
+            category,
+            letter,
+            word + counted if isinstance(word, str) else (word[0] + counted, word[1]),
+        )
 
     def _erase(self) -> None:
         if self._line is not None:
@@ -134,7 +151,11 @@ class ProgressLine:
             return
         with contextlib.suppress(OSError):
             file = self._config.get_terminal_writer()._file
-            self._line = TransientLine(terminal, file.encoding) if file.isatty() and os.isatty(terminal) else None
+            self._line = (
+                TransientLine(terminal, file.encoding)
+                if file.isatty() and os.isatty(terminal)
+                else None
+            )
 
     def _is_wanted(self) -> bool:
         """Return whether to show a line: not if users want less output or logs as they arise, and not in a job of CI."""
@@ -145,9 +166,18 @@ class ProgressLine:
         prints = config.getoption("capture", "") != "fd" or config.getoption("setupshow", False)
         # With ``-p no:logging``, there is no such key.
         has_logs = config.pluginmanager.hasplugin("logging")
-        logs = has_logs and (config.getoption("log_cli_level") is not None or bool(config.getini("log_cli")))
+        logs = has_logs and (
+            config.getoption("log_cli_level") is not None or bool(config.getini("log_cli"))
+        )
         # pytest recognizes a job whose output becomes a log by these variables.
-        return not (quiet or blocked or prints or logs or os.environ.get("CI") or os.environ.get("BUILD_NUMBER"))
+        return not (
+            quiet
+            or blocked
+            or prints
+            or logs
+            or os.environ.get("CI")
+            or os.environ.get("BUILD_NUMBER")
+        )
 
     def pytest_report_collectionfinish(self, items: Collection[pytest.Item]) -> list[str]:
         """State how many tests are measured, and how long that takes, if it is known."""
@@ -184,7 +214,11 @@ class ProgressLine:
         """Note that a test has been judged; without a line, write how long the rest takes, if that is due."""
         forecast = self._forecast
         forecast.end(nodeid, seconds)
-        if self._line is not None or self._config.get_verbosity() < 0 or forecast.spent < self._estimate_after:
+        if (
+            self._line is not None
+            or self._config.get_verbosity() < 0
+            or forecast.spent < self._estimate_after
+        ):
             return
         self._estimate_after = 2 * forecast.spent
         if left := forecast.seconds_left():
@@ -226,8 +260,12 @@ class ProgressLine:
     def _draw(self, step: str, details: str) -> None:
         if self._line is not None and self._item is not None:
             left = self._forecast.seconds_left(self._item.nodeid, clock.monotonic() - self._began)
-            session = SessionProgress(self._forecast.done, self._forecast.tests, len(self._red), left)
-            self._line.draw(progress_line(session, self._line.width, self._item.name, step, details))
+            session = SessionProgress(
+                self._forecast.done, self._forecast.tests, len(self._red), left
+            )
+            self._line.draw(
+                progress_line(session, self._line.width, self._item.name, step, details)
+            )
 
 
 def write_between(config: pytest.Config, text: str) -> None:
@@ -245,8 +283,8 @@ def write_between(config: pytest.Config, text: str) -> None:
 class TransientLine:
     """A line on a terminal. The cursor stays where it is, so others can print as if there were no line.
 
-    They must erase it before they print. Nothing is written any more once the terminal is gone, or the program has
-    closed the descriptor.
+    They must erase it before they print. Nothing is written any more once the terminal is gone, or
+    the program has closed the descriptor.
     """
 
     def __init__(self, terminal: int, encoding: str) -> None:
@@ -295,15 +333,21 @@ class SessionProgress(NamedTuple):
     seconds_left: float | None
 
 
-def progress_line(session: SessionProgress, width: int, name: str, step: str = "", details: str = "") -> str:
+def progress_line(
+    session: SessionProgress, width: int, name: str, step: str = "", details: str = ""
+) -> str:
     """Return the line that is shown while a test is repeated, of at most `width` columns.
 
-    It has the name of the test, the number of the iteration, and what is known of the test so far. A long name is
-    shortened first; then the details are left out, then how far the session is.
+    It has the name of the test, the number of the iteration, and what is known of the test so far.
+    A long name is shortened first; then the details are left out, then how far the session is.
     """
     begin, name = f"leakcheck {step}".rstrip(), printable(name)
     red = f", {session.red} red" if session.red else ""
-    left = f", ≈ {format_duration(session.seconds_left)} left" if session.seconds_left is not None else ""
+    left = (
+        f", ≈ {format_duration(session.seconds_left)} left"
+        if session.seconds_left is not None
+        else ""
+    )
     end = f"[{session.done}/{session.tests}{red}{left}]"
     line = ""
     for parts in ((details, end), ("", end), ("", "")):
@@ -319,6 +363,9 @@ def format_growth(growth: Mapping[str, float]) -> str:
     """Return the resources that have grown by more than their tolerance, with their rates; exact counters first."""
     grown = {name: rate for name, rate in growth.items() if rate > find_resource(name).tolerance}
     in_order = sorted(grown, key=lambda name: (not find_resource(name).scarce, -grown[name]))
-    rates = [f"{name} {format_rate(grown[name], find_resource(name).unit)}" for name in in_order[:_MAX_GROWING]]
+    rates = [
+        f"{name} {format_rate(grown[name], find_resource(name).unit)}"
+        for name in in_order[:_MAX_GROWING]
+    ]
     more = [f"{len(in_order) - _MAX_GROWING} more"] if len(in_order) > _MAX_GROWING else []
     return " · ".join(rates + more)

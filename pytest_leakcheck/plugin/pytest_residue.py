@@ -1,13 +1,14 @@
 """Remove what pytest itself retains of each iteration of a test, which is no leak of the test.
 
-It is finalizers of fixtures of a wider scope, folders, sections, properties, markers and instances of test classes. A
-folder is removed only if a fixture of pytest's own has made it in this iteration. The current folder is then that of the
-run that counts, because a test may have gone into the removed one.
+It is finalizers of fixtures of a wider scope, folders, sections, properties, markers and instances
+of test classes. A folder is removed only if a fixture of pytest's own has made it in this
+iteration. The current folder is then that of the run that counts, because a test may have gone into
+the removed one.
 
-Two dicts only change their size, because pytest adds a key and removes it in each phase of a test. The dict of the
-item's stash is 576 bytes of malloc smaller in 2 of 10 iterations, and that of the environment becomes 2.4 KiB larger
-once. With these changes, the line of 64 bytes of malloc per iteration is not found, and the floor of ``heap`` is 52 to
-136 bytes in place of 12.
+Two dicts only change their size, because pytest adds a key and removes it in each phase of a test.
+The dict of the item's stash is 576 bytes of malloc smaller in 2 of 10 iterations, and that of the
+environment becomes 2.4 KiB larger once. With these changes, the line of 64 bytes of malloc per
+iteration is not found, and the floor of ``heap`` is 52 to 136 bytes in place of 12.
 """
 
 from __future__ import annotations
@@ -54,25 +55,38 @@ class Residue:
             handlers.report_handler.stream.getvalue()
         self._put_back_stash()
 
-    def after_setup(self, definition: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    def after_setup(
+        self, definition: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> None:
         """Record the folders that a fixture has just made, if it is pytest's own: a test may put others in their place."""
         made = _folders_made_by(definition) if definition.scope == "function" else []
         # A factory of the project may hand out a folder that exists.
-        if made and request.getfixturevalue("tmp_path_factory") is getattr(request.config, "_tmp_path_factory", None):
+        if made and request.getfixturevalue("tmp_path_factory") is getattr(
+            request.config, "_tmp_path_factory", None
+        ):
             self._folders += [(one, os.lstat(one)) for one in made]
 
     def before_teardown(self) -> None:
         """Record the fixtures that outlive this iteration."""
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
-        named = (one for name, used in definitions.items() for one in self._with_overridden(name, used))
+        named = (
+            one for name, used in definitions.items() for one in self._with_overridden(name, used)
+        )
         self._outliving += (one for one in named if one.scope != "function")
 
-    def _with_overridden(self, name: str, used: pytest.FixtureDef[Any]) -> Sequence[pytest.FixtureDef[Any]]:
+    def _with_overridden(
+        self, name: str, used: pytest.FixtureDef[Any]
+    ) -> Sequence[pytest.FixtureDef[Any]]:
         """Return all fixtures of one name, because a fixture that overrides another may use it."""
-        listed: dict[str, Sequence[pytest.FixtureDef[Any]]] = self._item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+        info: Any = self._item._fixtureinfo  # type: ignore[attr-defined]
+        listed: dict[str, Sequence[pytest.FixtureDef[Any]]] = info.name2fixturedefs
         # A fixture that only `getfixturevalue` asks for is not listed.
-        return listed.get(name) or self._item.session._fixturemanager.getfixturedefs(name, self._item) or (used,)
+        return (
+            listed.get(name)
+            or self._item.session._fixturemanager.getfixturedefs(name, self._item)
+            or (used,)
+        )
 
     def put_back(self, *, logged: bool = False) -> None:
         """Restore the recorded state after the tear-down of an iteration; what a `logged` one is to leave stays."""
@@ -89,7 +103,9 @@ class Residue:
             del item._instance  # type: ignore[attr-defined]
             item._obj = None  # type: ignore[attr-defined]
         for definition in self._outliving:
-            definition._finalizers[:] = [one for one in definition._finalizers if not _is_spent(one)]
+            definition._finalizers[:] = [
+                one for one in definition._finalizers if not _is_spent(one)
+            ]
         self._outliving.clear()
         if logged:
             self._junit = _JunitState(item.config)
@@ -107,7 +123,8 @@ class Residue:
         forget_failed_subtests(item)
 
     def _put_back_stash(self) -> None:
-        # pytest and other plugins may read what the first run has stored, so only later keys are removed.
+        # pytest and other plugins may read what the first run has stored, so only later keys are
+        # removed.
         self._stash_keys = self._stash_keys or set(self._item.stash._storage)
         rebuild(self._item.stash, self._stash_keys)
 
@@ -123,8 +140,8 @@ def _current_folder() -> str:
 def settle_environment() -> None:
     """Bring the dict behind ``os.environ`` to the size that it keeps.
 
-    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries occupy space until the dict
-    is full and Python rebuilds it; the first time, its size changes.
+    pytest sets and removes ``PYTEST_CURRENT_TEST`` in each phase of a test. Removed entries occupy
+    space until the dict is full and Python rebuilds it; the first time, its size changes.
     """
     if not isinstance(os.environ, os._Environ):
         # A test has put another mapping in its place, as `mock.patch` does.
@@ -144,7 +161,8 @@ def rebuild(stash: pytest.Stash, keys: Collection[Any]) -> None:
     storage: dict[Any, Any] = stash._storage
     entries = [(key, value) for key, value in storage.items() if key in keys]
     storage.clear()
-    # Add the entries one by one, because `update` would take over the size of the dict that it copies.
+    # Add the entries one by one, because `update` would take over the size of the dict that it
+    # copies.
     for key, value in entries:
         storage[key] = value  # noqa: PERF403 - the same dict, so that nothing of it is replaced
 
@@ -183,7 +201,9 @@ def _folders_made_by(definition: pytest.FixtureDef[Any]) -> list[Path]:
 
 def _release_number(config: pytest.Config, folder: str) -> None:
     """Make pytest reuse the number of a removed folder, because paths intern their parts, which Python 3.12 retains."""
-    numbers: dict[str, int] = getattr(getattr(config, "_tmp_path_factory", None), "_next_number", {})
+    numbers: dict[str, int] = getattr(
+        getattr(config, "_tmp_path_factory", None), "_next_number", {}
+    )
     for prefix, following in [*numbers.items()]:
         if folder == f"{prefix}{following - 1}":
             numbers[prefix] = following - 1
@@ -194,5 +214,9 @@ def _release_number(config: pytest.Config, folder: str) -> None:
 
 def _is_spent(finalizer: Any) -> bool:
     """Return whether a finalizer would only finish a fixture that has already finished."""
-    definition = getattr(finalizer.func, "__self__", None) if isinstance(finalizer, functools.partial) else None
+    definition = (
+        getattr(finalizer.func, "__self__", None)
+        if isinstance(finalizer, functools.partial)
+        else None
+    )
     return isinstance(definition, pytest.FixtureDef) and definition.cached_result is None

@@ -24,8 +24,8 @@ def forget_failed_subtests(item: pytest.Item) -> None:
     if failed_subtests_key is None:
         return
     failed: Any = item.config.stash.get(failed_subtests_key, None) or {}
-    # It has an entry for each test so far, so it is not searched. pytest 9.1 and earlier have no `id`, and a plugin may
-    # set another one.
+    # It has an entry for each test so far, so it is not searched. pytest 9.1 and earlier have no
+    # `id`, and a plugin may set another one.
     for key in (item.nodeid, getattr(item, "id", None)):
         if isinstance(key, Hashable):
             failed.pop(key, None)

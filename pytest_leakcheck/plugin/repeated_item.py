@@ -1,8 +1,9 @@
 """Repeat an item (a collected test) through pytest's own protocol, and judge what its runs retain.
 
-Each iteration runs set-up, call and tear-down; then the counters are read. The first run of an item is the one that is
-logged. At its turn, an item is repeated after it, and its reports wait for the verdict. In the second pass, the session
-has logged that run long ago, so only a red (failing) verdict is logged. All other runs are seen by no other plugin.
+Each iteration runs set-up, call and tear-down; then the counters are read. The first run of an item
+is the one that is logged. At its turn, an item is repeated after it, and its reports wait for the
+verdict. In the second pass, the session has logged that run long ago, so only a red (failing)
+verdict is logged. All other runs are seen by no other plugin.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from _pytest.runner import runtestprotocol
 
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.config.settings import Settings
-from pytest_leakcheck.judge.conclude_finding import Policy, Result, blocked, conclude, does_not_repeat, ends_differently
+from pytest_leakcheck.judge.conclude_finding import (
+    Policy,
+    Result,
+    blocked,
+    conclude,
+    does_not_repeat,
+    ends_differently,
+)
 from pytest_leakcheck.judge.exhaustion import exhausted_by
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import RED, FailingPaths, Finding
@@ -194,20 +202,25 @@ class Repeater:
             hide_own_frames(call.excinfo.value)
         report = yield
         if keys.REPEATING in item.stash:
-            # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is reported as failed.
+            # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is
+            # reported as failed.
             if call.excinfo is not None:
                 item.stash[keys.REPEATING].error = call.excinfo.value
-        elif keys.FINDINGS in item.stash and (report.when == "call" or (report.when == "setup" and not report.passed)):
+        elif keys.FINDINGS in item.stash and (
+            report.when == "call" or (report.when == "setup" and not report.passed)
+        ):
             attach(report, item, item.stash[keys.FINDINGS], call)
             # ``--durations`` and JUnit show where the time of a session goes.
             report.duration += item.stash.get(keys.REPEATED, 0.0)
         return report
 
-    def _repeat(self, item: pytest.Item, plan: Plan, runs: _Runs) -> tuple[list[Finding], list[pytest.TestReport]]:
+    def _repeat(
+        self, item: pytest.Item, plan: Plan, runs: _Runs
+    ) -> tuple[list[Finding], list[pytest.TestReport]]:
         """Run all iterations; return the findings, and the reports of the run to log, of which the second pass has none.
 
-        The first finding is on the test as it is, the others on its failing paths. There is none if the test itself failed
-        or skipped in the run to log, or a debugger stopped in it.
+        The first finding is on the test as it is, the others on its failing paths. There is none if
+        the test itself failed or skipped in the run to log, or a debugger stopped in it.
         """
         began = clock.monotonic()
         failing: list[Result] = []
@@ -242,7 +255,9 @@ class Repeater:
                 left = deadline - clock.monotonic()
                 if left <= 0:
                     break
-                result = self._run_all(item, plan.failing_at(fault, left), runs, calls.raise_at(fault))
+                result = self._run_all(
+                    item, plan.failing_at(fault, left), runs, calls.raise_at(fault)
+                )
                 if result is None:
                     break
                 results.append(result)
@@ -260,7 +275,9 @@ class Repeater:
             iteration.residue.put_back()
             iteration.repetition.abandon()
 
-    def _run_all(self, item: pytest.Item, plan: Plan, runs: _Runs, path: FailingPath | None = None) -> Result | None:
+    def _run_all(
+        self, item: pytest.Item, plan: Plan, runs: _Runs, path: FailingPath | None = None
+    ) -> Result | None:
         """Run the item until the repetition ends, and release everything; None as `_repeat`.
 
         On a failing `path`, each iteration is to end as the first one.
@@ -275,7 +292,8 @@ class Repeater:
             return _end_leaving(item, iteration.repetition, runs, error)
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             if iteration.count > 1 and exhausted_by(error):
-                # The test has left pytest or the measurement nothing. At the end, its ceiling no longer holds.
+                # The test has left pytest or the measurement nothing. At the end, its ceiling no
+                # longer holds.
                 with contextlib.suppress(Exception):
                     result = iteration.repetition.end("failed", error)
                     if _is_red(result):
@@ -296,7 +314,12 @@ class Repeater:
         return Repetition(plan, left=self._left_threads, causes=causes, has_run=has_run)
 
     def _iterate(
-        self, item: pytest.Item, iteration: keys.Iteration, runs: _Runs, timer: Timer, path: FailingPath | None
+        self,
+        item: pytest.Item,
+        iteration: keys.Iteration,
+        runs: _Runs,
+        timer: Timer,
+        path: FailingPath | None,
     ) -> Result | None:
         repetition = iteration.repetition
         with silent_tmpdir(item.config):
@@ -327,7 +350,9 @@ class Repeater:
                 path.release(error)
                 failed, error = False, None
             if failed:
-                return _end_failed(repetition, runs.count if path is None else iteration.count, error)
+                return _end_failed(
+                    repetition, runs.count if path is None else iteration.count, error
+                )
             if not repetition.iteration_done():
                 return repetition.end()
             self._snapshot.follow(repetition)
@@ -340,9 +365,13 @@ def _follow_gauges(iteration: keys.Iteration) -> None:
         iteration.repetition.follow(gauges, budgets)
 
 
-def _end_leaving(item: pytest.Item, repetition: Repetition, runs: _Runs, error: BaseException) -> Result:
+def _end_leaving(
+    item: pytest.Item, repetition: Repetition, runs: _Runs, error: BaseException
+) -> Result:
     """End a test that an exception leaves: it does not repeat if it raised that in a silent run; else the session ends."""
-    if not runs.is_first_logged and (isinstance(error, (Blocked, pytest.exit.Exception)) or _is_raised(error)):
+    if not runs.is_first_logged and (
+        isinstance(error, (Blocked, pytest.exit.Exception)) or _is_raised(error)
+    ):
         return _end_failed(repetition, runs.count, error)
     _end_early(item, repetition, error)
     raise error
@@ -372,11 +401,15 @@ def _end_failed(repetition: Repetition, run: int, error: BaseException | None) -
     if isinstance(error, Blocked):
         verdict = blocked(result.plan, run, error.where)
     else:
-        verdict = does_not_repeat(result.plan, run, describe_error(error) if error is not None else "a subtest failed")
+        verdict = does_not_repeat(
+            result.plan, run, describe_error(error) if error is not None else "a subtest failed"
+        )
     return replace(result, verdicts=(verdict,), culprit=None)
 
 
-def _end_differently(repetition: Repetition, iteration: int, how: str, error: BaseException | None) -> Result:
+def _end_differently(
+    repetition: Repetition, iteration: int, how: str, error: BaseException | None
+) -> Result:
     """Return a leak if a resource that the failing path leaks ran out; otherwise, the path is not judged."""
     result = repetition.end("failed", error)
     if _is_red(result):
@@ -391,8 +424,9 @@ def _is_red(result: Result) -> bool:
 class _Runs:
     """The runs of one item, within this context: the one to log, if it has not been logged before, and silent ones.
 
-    A silent run replaces `Session.gethookproxy`, which has the hooks of the item: no plugin but pytest and this one sees
-    its reports, and what it warns of is dropped. A subtest logs its report itself, so it is kept here in any run.
+    A silent run replaces `Session.gethookproxy`, which has the hooks of the item: no plugin but
+    pytest and this one sees its reports, and what it warns of is dropped. A subtest logs its report
+    itself, so it is kept here in any run.
 
     Attributes:
         logged: The reports of the run to log, also of its subtests.
@@ -408,7 +442,8 @@ class _Runs:
         self._examples = Examples(item)
         self._context = contextlib.ExitStack()
         self._watchdog = Watchdog(item.config)
-        # What the first run has left is young. What it has set up must stay so: caches are sought among young objects.
+        # What the first run has left is young. What it has set up must stay so: caches are sought
+        # among young objects.
         self._pending = PendingErrors(item.config, generation=0)
         self._hooks: Callable[[os.PathLike[str]], _ReplacedHooks] = self._keep_reports
 
@@ -440,11 +475,15 @@ class _Runs:
     def _begin_silence(self) -> None:
         self._context.enter_context(warnings.catch_warnings())
         if not _names_resource_warning(self._item):
-            # An object that the garbage collector frees unclosed is a finding. Under `-W error`, its warning would fail
-            # the next run.
+            # An object that the garbage collector frees unclosed is a finding. Under `-W error`,
+            # its warning would fail the next run.
             warnings.simplefilter("ignore", ResourceWarning)
         name = "pytest_runtest_makereport"
-        others = [one.plugin for one in getattr(self._item.config.hook, name).get_hookimpls() if not _is_quiet(one)]
+        others = [
+            one.plugin
+            for one in getattr(self._item.config.hook, name).get_hookimpls()
+            if not _is_quiet(one)
+        ]
         self._makereport: Any = self._item.config.pluginmanager.subset_hook_caller(name, others)
         self._hooks = self._drop_reports
         self._examples.fix()

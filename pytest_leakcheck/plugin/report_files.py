@@ -20,7 +20,13 @@ import pytest
 from pytest_leakcheck.config.settings import Settings
 from pytest_leakcheck.model import describe_error
 from pytest_leakcheck.model.finding import RED, Causes, Finding
-from pytest_leakcheck.model.regular_file import PAGE, FileError, Ours, check_replaceable, replace_file
+from pytest_leakcheck.model.regular_file import (
+    PAGE,
+    FileError,
+    Ours,
+    check_replaceable,
+    replace_file,
+)
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, added_rows
 from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.item_reports import MORE_TIME, command_of, findings_of
@@ -84,7 +90,9 @@ class ReportFiles:
         """Raise `pytest.UsageError` if two of the files that a session writes are the same."""
         baseline = self._settings.baseline or "leakcheck-baseline.json"
         ours = {"--leakcheck-json": self._settings.json, "--leakcheck-html": self._settings.html}
-        others = {flag: str(config.getoption(name, None) or "") for name, flag in _OTHER_FILES.items()}
+        others = {
+            flag: str(config.getoption(name, None) or "") for name, flag in _OTHER_FILES.items()
+        }
         folder = config.invocation_params.dir
         named = {flag: Path(folder, path) for flag, path in (ours | others).items() if path}
         if not self._settings.no_baseline:
@@ -94,7 +102,9 @@ class ReportFiles:
             # A hard link is another name of one file.
             first = flags.setdefault(os.path.realpath(path), flag)
             if first != flag and first in ours:
-                raise pytest.UsageError(f"{first}={ours[first]}: {flag} names the same file; name another one")
+                raise pytest.UsageError(
+                    f"{first}={ours[first]}: {flag} names the same file; name another one"
+                )
 
     def add(self, finding: Finding, line: str) -> None:
         """Add a finding and the line that it travels in; a line that cannot be written yet is written with the next."""
@@ -114,7 +124,9 @@ class ReportFiles:
                 with undisturbed_writing():
                     session = describe()
                     if path == self._html:
-                        replace_file(path, self._page(session).encode(errors="backslashreplace"), PAGE)
+                        replace_file(
+                            path, self._page(session).encode(errors="backslashreplace"), PAGE
+                        )
                     elif self._json is not None:
                         self._json.write(to_line(LastLine(session, self._causes.list())))
             except FileError as error:
@@ -143,7 +155,9 @@ def describe_session(
     except PackageNotFoundError:
         # A checkout that is on the path but not installed.
         own = "unknown"
-    words = mask_secrets(("pytest", *map(str, config.invocation_params.args)), str(config.invocation_params.dir))
+    words = mask_secrets(
+        ("pytest", *map(str, config.invocation_params.args)), str(config.invocation_params.dir)
+    )
     return Session(
         headline,
         notes,
@@ -169,7 +183,10 @@ class GithubActions:
         self._summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
         self.add = self._causes.add
         # That plugin annotates each failed test, and so each leak.
-        named = [f"{name} {getattr(one, '__name__', '')}" for name, one in config.pluginmanager.list_name_plugin()]
+        named = [
+            f"{name} {getattr(one, '__name__', '')}"
+            for name, one in config.pluginmanager.list_name_plugin()
+        ]
         self._annotates = not any("pytest_github_actions_annotate_failures" in one for one in named)
 
     @pytest.hookimpl(trylast=True)
@@ -201,8 +218,9 @@ def folder_of_reports(config: pytest.Config, settings: Settings) -> str:
 class DeviceSnapshot:
     """torch's memory snapshot of a test that leaks memory of a CUDA device, for the viewer at pytorch.org/memory_viz.
 
-    torch records its history only while the cause is searched for. The file lies beside the JSON report or the page.
-    Use it for one test: `follow` after each iteration, `take`, and `stop` in any case.
+    torch records its history only while the cause is searched for. The file lies beside the JSON
+    report or the page. Use it for one test: `follow` after each iteration, `take`, and `stop` in
+    any case.
     """
 
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
@@ -213,12 +231,20 @@ class DeviceSnapshot:
 
     def follow(self, repetition: Repetition) -> None:
         """Record the allocations from now on, if the cause of growth on a device is searched for."""
-        if repetition.searched != DEVICE_MEMORY or not self._folder or self._recording is not None or self._failed:
+        if (
+            repetition.searched != DEVICE_MEMORY
+            or not self._folder
+            or self._recording is not None
+            or self._failed
+        ):
             return
         try:
             memory = _find_memory()
             # A program that records its own history keeps it. Older releases of torch cannot tell.
-            if memory is not None and not getattr(sys.modules["torch"]._C, "_cuda_isHistoryEnabled", bool)():
+            if (
+                memory is not None
+                and not getattr(sys.modules["torch"]._C, "_cuda_isHistoryEnabled", bool)()
+            ):
                 # Each entry takes a few KiB of the host's memory.
                 memory._record_memory_history(max_entries=100_000, stacks="python")
                 self._recording = memory

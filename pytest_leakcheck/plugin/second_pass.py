@@ -1,7 +1,8 @@
 """Judge the tests without a mark after all tests have run: until then, the session is that of plain pytest.
 
-The second pass takes the tests that have passed, in their order. pytest sets up their fixtures again. What happens here
-changes no outcome: a leak is logged as one more report of its test, and anything else stands only in the summary.
+The second pass takes the tests that have passed, in their order. pytest sets up their fixtures
+again. What happens here changes no outcome: a leak is logged as one more report of its test, and
+anything else stands only in the summary.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ class SecondPass:
     def __init__(self, report: SessionReport) -> None:
         self._report = report
 
-    # The outermost wrapper: by then, coverage is measured, and pytest no longer shows logs as they arise.
+    # The outermost wrapper: by then, coverage is measured, and pytest no longer shows logs as they
+    # arise.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         result = yield
         if items := list(self._items_to_judge(session)):
             if not is_worker(session.config):
-                write_between(session.config, f"leakcheck: judging {format_count(len(items), 'test')}")
+                write_between(
+                    session.config, f"leakcheck: judging {format_count(len(items), 'test')}"
+                )
             if hasattr(signal, "alarm"):
                 # One that a test has left: in a plain session, no test would be running any more.
                 signal.alarm(0)

@@ -50,14 +50,18 @@ _MIN_NAME: Final = 20
 class SessionReport:
     """The hooks that collect and print findings; registered with ``--leakcheck``."""
 
-    def __init__(self, config: pytest.Config, baseline: BaselineSession, sampling: Sampling | None) -> None:
+    def __init__(
+        self, config: pytest.Config, baseline: BaselineSession, sampling: Sampling | None
+    ) -> None:
         """Register the hooks of an xdist controller."""
         settings = self._settings = config.stash[keys.SETTINGS]
         self._config, self._baseline, self._sampling = config, baseline, sampling
-        # As text, because of the time that each collection of garbage takes (`item_reports.attach`).
+        # As text, because of the time that each collection of garbage takes
+        # (`item_reports.attach`).
         self._shown: list[str] = []
         self._tally = Tally()
-        # The first test with a block in the output, by the fingerprint of the cause and the outcome.
+        # The first test with a block in the output, by the fingerprint of the cause and the
+        # outcome.
         self._first_tests: dict[tuple[str, str], str] = {}
         self._unmeasured: dict[str, str] = {}
         self._began = clock.monotonic()
@@ -73,14 +77,20 @@ class SessionReport:
         self._files = ReportFiles(config, settings) if wanted else None
         # What takes each finding.
         takers = (self._tally, baseline, sampling)
-        self.listeners: list[Callable[[Finding], None]] = [one.add for one in takers if one is not None]
+        self.listeners: list[Callable[[Finding], None]] = [
+            one.add for one in takers if one is not None
+        ]
         if has_xdist(config) and not is_worker(config):
             config.pluginmanager.register(XdistController(config), "leakcheck-xdist")
 
     def pytest_report_header(self, config: pytest.Config) -> str:
         if debugger := find_debugger(config):
             return f"leakcheck: no verdicts: {debugger}"
-        effort = format_count(self._settings.iterations, "iteration") if self._settings.iterations else "adaptive"
+        effort = (
+            format_count(self._settings.iterations, "iteration")
+            if self._settings.iterations
+            else "adaptive"
+        )
         return f"leakcheck: {effort}, at most {self._settings.max_time:g} s per test"
 
     @pytest.hookimpl(tryfirst=True)
@@ -89,7 +99,9 @@ class SessionReport:
             self._files.begin()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, object]:
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport
+    ) -> Generator[None, object, object]:
         of_test = not is_of_subtest(report)
         try:
             # Most reports hold nothing of ours, and then cost no more than in a plain session.
@@ -104,7 +116,8 @@ class SessionReport:
             self._tally.add_run(report.nodeid, getattr(report, "leakcheck_not_asked", ""))
         if reason := getattr(report, "leakcheck_unmeasured", ""):
             self._unmeasured[report.nodeid] = reason
-        # By now, each plugin has written or sent what it needs of the report, which pytest keeps to the end.
+        # By now, each plugin has written or sent what it needs of the report, which pytest keeps to
+        # the end.
         for name in ("leakcheck", "leakcheck_lines"):
             report.__dict__.pop(name, None)
         return result
@@ -128,7 +141,9 @@ class SessionReport:
             if first != finding.test:
                 grows = finding.scaled is None and verdict.outcome in ("leak", "unclosed")
                 slopes = [verdict.slope if grows else 0.0]
-                report.longrepr = SameCauseReport(report.longrepr, cause, first, verdict.resource, slopes)
+                report.longrepr = SameCauseReport(
+                    report.longrepr, cause, first, verdict.resource, slopes
+                )
                 return
         if lines := getattr(report, "leakcheck_lines", ()):
             report.longrepr = FindingReport(report.longrepr, lines)
@@ -190,12 +205,22 @@ class SessionReport:
         known: str = getattr(report, "leakcheck_known", "")
         if report.when == "call" and report.passed and known:
             return "known", "K", ("KNOWN", {"yellow": True})
-        if report.when == "call" and report.failed and (red := getattr(report, "leakcheck_red", "")):
+        if (
+            report.when == "call"
+            and report.failed
+            and (red := getattr(report, "leakcheck_red", ""))
+        ):
             # "U" is that of "unclosed".
-            return "failed", "A" if red == "unavailable" else red[0].upper(), red.replace("_", " ").upper()
+            return (
+                "failed",
+                "A" if red == "unavailable" else red[0].upper(),
+                red.replace("_", " ").upper(),
+            )
         return None
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    ) -> None:
         def write(lines: Iterable[tuple[str, str]]) -> None:
             for colour, line in lines:
                 shown = shown_on(config.get_terminal_writer(), printable(line))
@@ -208,7 +233,10 @@ class SessionReport:
             return
         if not quiet and not bare:
             terminalreporter.write_sep("=", "leakcheck")
-        write(("", line) for line in fold(f"leakcheck: {self.headline()}" if bare else self.headline()))
+        write(
+            ("", line)
+            for line in fold(f"leakcheck: {self.headline()}" if bare else self.headline())
+        )
         if not bare:
             write(summary_lines(findings_of("".join(self._shown)), self._tally, self._wanted))
         write(self._closing_lines())
@@ -224,12 +252,16 @@ class SessionReport:
         """Yield what is to be done next time, as (color, text)."""
         left_out = self._tally.not_judged_for(NO_TIME)
         if self._sampling is not None and left_out:
-            yield from (("yellow", part) for part in fold(f"leakcheck: {self._sampling.describe(left_out)}"))
+            yield from (
+                ("yellow", part) for part in fold(f"leakcheck: {self._sampling.describe(left_out)}")
+            )
         yield from self._baseline.lines()
 
     def _opening_lines(self, verbosity: int) -> Iterator[tuple[str, str]]:
         """Yield why tests have no verdict although they asked for one, and what is wrong with the settings."""
-        reasons = Counter(one for one in self._unmeasured.values() if one != UNUSED or verbosity > 0)
+        reasons = Counter(
+            one for one in self._unmeasured.values() if one != UNUSED or verbosity > 0
+        )
         for reason, count in reasons.items():
             yield "yellow", f"leakcheck: {count} not measured: {reason}"
         if line := self._tally.nothing_judged:
@@ -238,7 +270,10 @@ class SessionReport:
     def _describe(self) -> Session:
         """Describe the session for its files, which are read without the terminal's output."""
         lines = [*self._opening_lines(0), *self._closing_lines()]
-        notes = (*(line for _colour, line in lines), *(f"leakcheck: {error}" for error in self._lost))
+        notes = (
+            *(line for _colour, line in lines),
+            *(f"leakcheck: {error}" for error in self._lost),
+        )
         seconds = clock.monotonic() - self._began
         return describe_session(self._config, self._settings, self.headline(), notes, seconds)
 
@@ -248,7 +283,11 @@ class SessionReport:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self._fails_on_nothing and session.exitstatus == pytest.ExitCode.OK and not is_worker(self._config):
+        if (
+            self._fails_on_nothing
+            and session.exitstatus == pytest.ExitCode.OK
+            and not is_worker(self._config)
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         try:
             with undisturbed_writing():
@@ -258,7 +297,9 @@ class SessionReport:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         if self._files is not None:
             self._lost += self._files.finish(self._describe)
-            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR if self._lost else session.exitstatus
+            session.exitstatus = (
+                pytest.ExitCode.INTERNAL_ERROR if self._lost else session.exitstatus
+            )
 
 
 def shown_on(tw: Any, text: str) -> str:
@@ -292,7 +333,9 @@ class SameCauseReport(FindingReport):
     `cause` is the fingerprint and the outcome. A slope is 0 if the verdict is on no growth.
     """
 
-    def __init__(self, replaced: Any, cause: tuple[str, str], first: str, resource: str, slopes: list[float]) -> None:
+    def __init__(
+        self, replaced: Any, cause: tuple[str, str], first: str, resource: str, slopes: list[float]
+    ) -> None:
         self.cause, self.first, self.resource, self.slopes = cause, first, resource, slopes
         begin = f"{cause[1].replace('_', ' ').upper()} same as {short_id(cause[0])} ("
         rates = format_rates(slopes, find_resource(resource).unit)
@@ -307,8 +350,8 @@ class SameCauseReport(FindingReport):
 class FoldedFailures:
     """The hook that folds failures with one cause while pytest prints its sections; pytest and other plugins see all.
 
-    The first test of a cause keeps its block and its line. If several others follow, each section has one entry for
-    them. Under ``-v``, nothing is folded, because each test has its block.
+    The first test of a cause keeps its block and its line. If several others follow, each section
+    has one entry for them. Under ``-v``, nothing is folded, because each test has its block.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -365,5 +408,7 @@ def _fold(group: list[Any]) -> Any:
     folded.location, folded.sections = (file, line, f"{name} {more}"), []
     same, slopes = first.longrepr, [slope for report in group for slope in report.longrepr.slopes]
     folded.longrepr = SameCauseReport(same, same.cause, same.first, same.resource, slopes)
-    folded.longrepr.reprcrash = ReprFileLocation(file, line or 0, printable(f"{more}: same cause as {same.first}"))
+    folded.longrepr.reprcrash = ReprFileLocation(
+        file, line or 0, printable(f"{more}: same cause as {same.first}")
+    )
     return folded

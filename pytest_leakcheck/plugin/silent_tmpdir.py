@@ -1,7 +1,8 @@
 """Give silent runs a private temporary folder, and put that of pytest into it if it lies in the temporary folder.
 
-So `disk` counts what a test leaves, and nothing that other processes do, while ``tmp_path`` still lies below the temporary
-folder. The run that is logged has the folders of a plain session, where pytest keeps the last ones.
+So `disk` counts what a test leaves, and nothing that other processes do, while ``tmp_path`` still
+lies below the temporary folder. The run that is logged has the folders of a plain session, where
+pytest keeps the last ones.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class SilentTmpdir:
             yield
             return
         moves = self._is_shared(self._base_of_session())
-        with private_tmpdir(self.folder) as private, self._moved(private) if moves else contextlib.nullcontext():
+        with (
+            private_tmpdir(self.folder) as private,
+            self._moved(private) if moves else contextlib.nullcontext(),
+        ):
             yield
 
     @property
@@ -45,7 +49,9 @@ class SilentTmpdir:
 
     def _base_of_session(self) -> str:
         """Return the base folder of ``tmp_path``, or where pytest would make it."""
-        made = getattr(self._factory, "_basetemp", None) or getattr(self._factory, "_given_basetemp", None)
+        made = getattr(self._factory, "_basetemp", None) or getattr(
+            self._factory, "_given_basetemp", None
+        )
         return str(made or os.environ.get("PYTEST_DEBUG_TEMPROOT") or self._shared)
 
     def _is_shared(self, folder: str) -> bool:

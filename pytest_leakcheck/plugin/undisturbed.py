@@ -1,8 +1,9 @@
 """Keep a test from disturbing the session: conclude, send and write findings whatever the test has done.
 
-It may have replaced, removed or limited what that takes, filled the disk, closed descriptors or removed the file.
-Measuring itself is not protected: a test that replaces what a counter reads with gets an inconclusive verdict. An error
-of the measurement costs no more than the verdict on one test.
+It may have replaced, removed or limited what that takes, filled the disk, closed descriptors or
+removed the file. Measuring itself is not protected: a test that replaces what a counter reads with
+gets an inconclusive verdict. An error of the measurement costs no more than the verdict on one
+test.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.resource_limits import room_for_files
 
-_PYTEST: Final = tuple(str(Path(module.__file__).parent) for module in (_pytest, pluggy, pytest) if module.__file__)
+_PYTEST: Final = tuple(
+    str(Path(module.__file__).parent) for module in (_pytest, pluggy, pytest) if module.__file__
+)
 # What concluding, encoding and writing call, directly or through the standard library.
 _OWNERS: Final[tuple[ModuleType | type, ...]] = (
     builtins,
@@ -53,9 +56,17 @@ _OWNERS: Final[tuple[ModuleType | type, ...]] = (
 _MISSING: Final = object()
 # The functions themselves: a test may replace these too.
 _setattr, _delattr = setattr, delattr
-# By owner, its functions and classes as they are when the plugin is registered. Data is the program's.
+# By owner, its functions and classes as they are when the plugin is registered. Data is the
+# program's.
 _KEPT: Final = tuple(
-    (owner, {name: value for name, value in vars(owner).items() if callable(value) or isinstance(value, classmethod)})
+    (
+        owner,
+        {
+            name: value
+            for name, value in vars(owner).items()
+            if callable(value) or isinstance(value, classmethod)
+        },
+    )
     for owner in _OWNERS
 )
 # The modules of this package that have been imported, by name.
@@ -111,7 +122,8 @@ keep_modules()
 def hide_own_frames(error: BaseException) -> None:
     """Take the frames of this package out of the traceback of a test's failure: a plain session does not show them.
 
-    They are those of hook wrappers that the error has passed, and the one in which the garbage collector happened to run.
+    They are those of hook wrappers that the error has passed, and the one in which the garbage
+    collector happened to run.
     """
     waiting: list[BaseException | None] = [error]
     # By identity: an exception may have any `__hash__`.
@@ -123,7 +135,11 @@ def hide_own_frames(error: BaseException) -> None:
         seen.add(id(one))
         at = one.__traceback__
         while at is not None and (passed := at.tb_next) is not None:
-            if passed.tb_next is not None and _is_own(passed) and passed.tb_frame.f_code.co_flags & CO_GENERATOR:
+            if (
+                passed.tb_next is not None
+                and _is_own(passed)
+                and passed.tb_frame.f_code.co_flags & CO_GENERATOR
+            ):
                 at.tb_next = passed.tb_next
             else:
                 at = passed
@@ -131,7 +147,11 @@ def hide_own_frames(error: BaseException) -> None:
         if isinstance(one, pytest.PytestUnraisableExceptionWarning) and cause is not None:
             while cause.__traceback__ is not None and _is_own(cause.__traceback__):
                 cause.__traceback__ = cause.__traceback__.tb_next
-        waiting += [cause, one.__context__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
+        waiting += [
+            cause,
+            one.__context__,
+            *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()),
+        ]
 
 
 def _is_own(entry: TracebackType) -> bool:
@@ -141,13 +161,18 @@ def _is_own(entry: TracebackType) -> bool:
 def why_failed(error: Exception) -> str:
     """Describe an error of the measurement, with its innermost line in this package; raise any other error again.
 
-    Code of this package raised it, or called what did, and not by way of pytest. The cause may lie in the test, which
-    may have closed our descriptors. Wrong use (`LeakcheckError`) does not count.
+    Code of this package raised it, or called what did, and not by way of pytest. The cause may lie
+    in the test, which may have closed our descriptors. Wrong use (`LeakcheckError`) does not count.
     """
     if isinstance(error, Unavailable):
         return str(error)
     file, line = next(
-        (one for one in reversed(_places_of(error)) if one[0].startswith((PACKAGE_FOLDER, *_PYTEST))), ("", 0)
+        (
+            one
+            for one in reversed(_places_of(error))
+            if one[0].startswith((PACKAGE_FOLDER, *_PYTEST))
+        ),
+        ("", 0),
     )
     if isinstance(error, LeakcheckError) or not file.startswith(PACKAGE_FOLDER):
         raise error
@@ -157,20 +182,25 @@ def why_failed(error: Exception) -> str:
 def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
     """Return the result for a test whose measurement failed with this error; raise any other error again.
 
-    With `of_test`, an error that a function of the project raised counts as well, for example a gauge.
+    With `of_test`, an error that a function of the project raised counts as well, for example a
+    gauge.
     """
     innermost, _line = _places_of(error)[-1]
     if not (of_test or innermost.startswith(PACKAGE_FOLDER) or is_standard(innermost)):
         raise error
     budget = next((one for one in plan.budgets if one.explicit), plan.budgets[0])
     is_unavailable, why = isinstance(error, Unavailable), why_failed(error)
-    verdict = unavailable(budget.resource, why) if is_unavailable else measurement_failed(budget, why)
+    verdict = (
+        unavailable(budget.resource, why) if is_unavailable else measurement_failed(budget, why)
+    )
     return Result(plan, Recording(plan.test, (), stopped="failed"), (verdict,), {})
 
 
 def _places_of(error: Exception) -> list[tuple[str, int]]:
     """List the files and lines that an error passed through, the innermost last."""
-    return [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return [
+        (frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
 
 
 class AppendedFile:
@@ -191,4 +221,6 @@ class AppendedFile:
         self._unwritten += text.encode(errors="backslashreplace")
         while self._unwritten:
             # A full disk may take a part: only what it has taken is removed.
-            self._unwritten = self._unwritten[append(self.path, self._unwritten, same_as=self._same) :]
+            self._unwritten = self._unwritten[
+                append(self.path, self._unwritten, same_as=self._same) :
+            ]

@@ -1,7 +1,7 @@
 """A watchdog timer: interrupt a repeated run that blocks, and tell which call waits.
 
-Its timer is one of POSIX with a signal of its own. It needs no thread, and leaves SIGALRM to the tests. Outside Linux,
-there is no watchdog: a run that blocks has only the timeouts of the user.
+Its timer is one of POSIX with a signal of its own. It needs no thread, and leaves SIGALRM to the
+tests. Outside Linux, there is no watchdog: a run that blocks has only the timeouts of the user.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from pytest_leakcheck.model.culprit import Site, short_file
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.memory import load_libc
 
-# A run may take this many seconds, and this multiple of the longest run so far: a traced one may be ten times as long.
+# A run may take this many seconds, and this multiple of the longest run so far: a traced one may be
+# ten times as long.
 _SHORTEST: Final = 5.0
 _MULTIPLE: Final = 20.0
-# A run that catches the exception, such as a loop that tries again, is interrupted again after this share of its limit.
+# A run that catches the exception, such as a loop that tries again, is interrupted again after this
+# share of its limit.
 _AGAIN: Final = 0.2
-# Seconds after which a run that no exception ends, such as a call of C, ends the process, with the stacks of all threads.
+# Seconds after which a run that no exception ends, such as a call of C, ends the process, with the
+# stacks of all threads.
 _LAST: Final = 60.0
 _CLOCK_MONOTONIC: Final = 1
 # From bits/sigevent: the signal goes to one thread.
@@ -76,10 +79,14 @@ class _PosixTimer:
 
     def __init__(self, number: int) -> None:
         self._number = ctypes.c_void_p()
-        event = _Event(signal=number, notify=_SIGEV_THREAD_ID, tid=main_thread().native_id or os.getpid())
+        event = _Event(
+            signal=number, notify=_SIGEV_THREAD_ID, tid=main_thread().native_id or os.getpid()
+        )
         try:
             self._libc: Any = load_libc()
-            failed = self._libc.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._number))
+            failed = self._libc.timer_create(
+                _CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(self._number)
+            )
         except AttributeError:
             raise OSError("the C library has no timer_create()") from None
         if failed:
@@ -108,15 +115,24 @@ class Watchdog:
     def __enter__(self) -> Self:
         if not sys.platform.startswith("linux") or current_thread() is not main_thread():
             return self
-        free = [one for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1) if signal.getsignal(one) is signal.SIG_DFL]
+        free = [
+            one
+            for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1)
+            if signal.getsignal(one) is signal.SIG_DFL
+        ]
         # A test may refuse any of this, with an audit hook for example.
         with contextlib.suppress(Exception):
             interrupting, ending = free[:2]
-            self._context.callback(signal.signal, interrupting, signal.signal(interrupting, self._interrupt))
+            self._context.callback(
+                signal.signal, interrupting, signal.signal(interrupting, self._interrupt)
+            )
             faulthandler.register(ending, self._stderr, all_threads=True, chain=True)
             self._context.callback(faulthandler.unregister, ending)
             first = self._context.enter_context(contextlib.closing(_PosixTimer(interrupting)))
-            self._timers = first, self._context.enter_context(contextlib.closing(_PosixTimer(ending)))
+            self._timers = (
+                first,
+                self._context.enter_context(contextlib.closing(_PosixTimer(ending))),
+            )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,5 +1,6 @@
 """Read counters, such as the descriptors of the process tree or the resident memory of this process.
 
-An instrument, or probe, reads one counter; that of the process tree reads three. (`Probe` is a project's own counter.)
-An instrument that cannot work here raises `Unavailable` from `open`, with the reason, and never returns 0 instead.
+An instrument, or probe, reads one counter; that of the process tree reads three. (`Probe` is a
+project's own counter.) An instrument that cannot work here raises `Unavailable` from `open`, with
+the reason, and never returns 0 instead.
 """

@@ -21,10 +21,15 @@ def open_vram() -> Vram:
 def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
     """Return all devices that the loaded libraries can use; raise `NotInUse` if there is none.
 
-    With ``accounted``, fall back to devices that sum live tensors on the CPU, or raise `Unavailable`.
+    With ``accounted``, fall back to devices that sum live tensors on the CPU, or raise
+    `Unavailable`.
     """
-    libraries: dict[str, Any] = {name: sys.modules[name] for name in _FINDERS if name in sys.modules}
-    found = tuple(device for name, library in libraries.items() for device in _FINDERS[name](library))
+    libraries: dict[str, Any] = {
+        name: sys.modules[name] for name in _FINDERS if name in sys.modules
+    }
+    found = tuple(
+        device for name, library in libraries.items() for device in _FINDERS[name](library)
+    )
     if found:
         return found
     if accounted and libraries:
@@ -41,7 +46,9 @@ def find_accelerators(*, accounted: bool = False) -> tuple[Device, ...]:
 def _why_none(libraries: dict[str, Any], *, accounted: bool) -> str:
     if not libraries:
         return "no accelerator: none of torch, tensorflow and jax is loaded by the end of warm-up"
-    seen = " and ".join(f"{name} {getattr(one, '__version__', '')}".strip() for name, one in libraries.items())
+    seen = " and ".join(
+        f"{name} {getattr(one, '__version__', '')}".strip() for name, one in libraries.items()
+    )
     verb = "see" if len(libraries) > 1 else "sees"
     countable = not accounted and not libraries.keys().isdisjoint(("torch", "jax"))
     advice = "; --leakcheck-vram=accounted would count live tensors on the CPU" if countable else ""
@@ -66,9 +73,14 @@ class TorchDevice(Device):
         """Initialize a device in use now, so that no test is charged for what its first use allocates."""
         torch = self._torch
         if not callable(getattr(self._memory, "memory_allocated", None)):
-            raise Unavailable(f"torch {torch.__version__} does not report the memory allocated on {self.name}")
+            raise Unavailable(
+                f"torch {torch.__version__} does not report the memory allocated on {self.name}"
+            )
         if self._is_used():
-            with torch.random.fork_rng([self._index], device_type=self.name.partition(":")[0]), torch.no_grad():
+            with (
+                torch.random.fork_rng([self._index], device_type=self.name.partition(":")[0]),
+                torch.no_grad(),
+            ):
                 matrix = torch.rand(8, 8, device=self.name)
                 matrix @ matrix
         torch.accelerator.synchronize(self._index)
@@ -82,8 +94,8 @@ class TorchDevice(Device):
     def allocated(self) -> int:
         if self._statistics is None:
             return int(self._memory.memory_allocated(self._index))
-        # `memory_allocated` flattens and sorts all statistics to return this one, which takes ten times as long. The
-        # statistics are empty until the device is in use.
+        # `memory_allocated` flattens and sorts all statistics to return this one, which takes ten
+        # times as long. The statistics are empty until the device is in use.
         found = self._statistics(self._index)
         return int(found["allocated_bytes"]["all"]["current"]) if found else 0
 
@@ -126,7 +138,9 @@ class TorchDevice(Device):
         return lambda: module.set_per_process_memory_fraction(1.0, self._index)
 
     def describe(self) -> str:
-        return f"{self.name} by torch {self._torch.__version__}" + (f", {self._driver.note}" if self._driver else "")
+        return f"{self.name} by torch {self._torch.__version__}" + (
+            f", {self._driver.note}" if self._driver else ""
+        )
 
     def close(self) -> None:
         if self._driver is not None:
@@ -207,7 +221,8 @@ def _accounts(libraries: Mapping[str, Any]) -> Iterator[Device]:
 
 def _torch_devices(torch: Any) -> Iterator[Device]:
     accelerator = getattr(torch, "accelerator", None)
-    # `torch.cuda` is not used, because on a build without CUDA its memory functions silently return 0.
+    # `torch.cuda` is not used, because on a build without CUDA its memory functions silently return
+    # 0.
     if accelerator is None or not accelerator.is_available():
         return
     kind = accelerator.current_accelerator().type
@@ -241,9 +256,10 @@ _FINDERS: Final[Mapping[str, Callable[[Any], Iterator[Device]]]] = {
 class DriverCount:
     """The driver's count of the memory in use on one device, with its source as a ``note`` for the report.
 
-    It includes what other libraries (cuBLAS, NCCL) take. Resolution: one page, up to 2 MiB. Cost: up to 2 ms, so it is
-    read only at the start and for a verdict. Fallback: the whole device, with other processes, if NVML is missing,
-    fails, or does not know this process: it uses the host's process ids, which a container does not see.
+    It includes what other libraries (cuBLAS, NCCL) take. Resolution: one page, up to 2 MiB. Cost:
+    up to 2 ms, so it is read only at the start and for a verdict. Fallback: the whole device, with
+    other processes, if NVML is missing, fails, or does not know this process: it uses the host's
+    process ids, which a container does not see.
     """
 
     def __init__(self, of_device: Callable[[], tuple[int, int]], nvml: Any, uuid: str) -> None:
@@ -290,7 +306,9 @@ class DriverCount:
                 self._nvml.nvmlShutdown()
 
     def _of_this_process(self) -> int | None:
-        return memory_of(self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle), (os.getpid(),))
+        return memory_of(
+            self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle), (os.getpid(),)
+        )
 
 
 def find_driver(torch: Any, index: int) -> DriverCount | None:
@@ -316,5 +334,7 @@ def load_nvml() -> Any:
 def memory_of(running: Iterable[Any], pids: Collection[int]) -> int | None:
     """Return the bytes of device memory that these processes use; None if NVML has no figure for any of them."""
     # NVML has no figure under Windows' own driver model (WDDM).
-    known = [one.usedGpuMemory for one in running if one.pid in pids and one.usedGpuMemory is not None]
+    known = [
+        one.usedGpuMemory for one in running if one.pid in pids and one.usedGpuMemory is not None
+    ]
     return sum(known) if known else None

@@ -1,8 +1,8 @@
 """Record which folder entries this process creates, from audit events (`_PATH_ARGUMENT_INDEX`).
 
-CPython raises them before the creation; that of `os.truncate` is for new shared memory. `os.mkfifo`, semaphores and C
-code raise none, so entries made here may be missing. An audit hook can never be removed, so there is only one per
-process, which returns at once while nothing listens.
+CPython raises them before the creation; that of `os.truncate` is for new shared memory.
+`os.mkfifo`, semaphores and C code raise none, so entries made here may be missing. An audit hook
+can never be removed, so there is only one per process, which returns at once while nothing listens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _STARTS: Final = frozenset({"subprocess.Popen", "os.posix_spawn"})
 # What lies below is counted by other probes, or is no file.
 _NO_FILES: Final = ("/dev/", "/proc/", "/sys/")
 _LEFT_OUT: Final[list[str]] = []
-# The size of the buffer of `MadeElsewhere`, and of its head: the number of bytes in use, and whether that was too small.
+# The size of the buffer of `MadeElsewhere`, and of its head: the number of bytes in use, and
+# whether that was too small.
 _TEXT_SIZE: Final = 1 << 20
 _LOST: Final = 8
 _HEAD_SIZE: Final = 9
@@ -88,7 +89,11 @@ def note_of_child(path: str) -> None:
 
 def _resident(size: int, *, shared: bool = True) -> mmap.mmap:
     # Its pages become resident here, and not while a test is measured.
-    memory = mmap.mmap(-1, size) if shared else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = (
+        mmap.mmap(-1, size)
+        if shared
+        else mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    )
     memory[:] = bytes(size)
     return memory
 
@@ -96,9 +101,10 @@ def _resident(size: int, *, shared: bool = True) -> mmap.mmap:
 class MadeHere(Listener):
     """The names of entries that this process and its children have created since `start`.
 
-    They go into a preallocated Bloom filter, two slots per name, so memory does not grow while a test is measured. Only
-    the last part of each path is stored, so any path to the folder will do. A name by another process is mistaken for
-    one made here with a probability of at most (2k / 524,288)^2, where k is the number of names.
+    They go into a preallocated Bloom filter, two slots per name, so memory does not grow while a
+    test is measured. Only the last part of each path is stored, so any path to the folder will do.
+    A name by another process is mistaken for one made here with a probability of at most (2k /
+    524,288)^2, where k is the number of names.
     """
 
     def __init__(self) -> None:
@@ -143,8 +149,9 @@ class MadeIn(MadeHere):
 class MadeElsewhere(Listener):
     """The paths that this process and its forked children have created outside the listed folder.
 
-    What existed before is not new, and what Python compiles does not count. The paths stay in preallocated memory, which
-    forked children share, so that no object is kept while a test is measured.
+    What existed before is not new, and what Python compiles does not count. The paths stay in
+    preallocated memory, which forked children share, so that no object is kept while a test is
+    measured.
     """
 
     def __init__(self, folder: str, *, whole: bool) -> None:
@@ -160,7 +167,9 @@ class MadeElsewhere(Listener):
 
     def leave_to_listing(self, folders: Collection[str]) -> None:
         """Note nothing below these folders, because they are listed at all levels."""
-        self._left_out += tuple(f"{one}/" for path in folders for one in {path, os.path.realpath(path)})
+        self._left_out += tuple(
+            f"{one}/" for path in folders for one in {path, os.path.realpath(path)}
+        )
 
     def note(self, path: str) -> None:
         path = os.path.abspath(path)
@@ -220,11 +229,18 @@ def _find_path(event: str, args: tuple[Any, ...]) -> Any:
 
 
 def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
-    # Locals, because the interpreter still raises events after it has cleared the globals of its modules.
-    watching, named, starts, find_path = _watching, {*_PATH_ARGUMENT_INDEX, *_STARTS}, _STARTS, _find_path
+    # Locals, because the interpreter still raises events after it has cleared the globals of its
+    # modules.
+    watching, named, starts, find_path = (
+        _watching,
+        {*_PATH_ARGUMENT_INDEX, *_STARTS},
+        _STARTS,
+        _find_path,
+    )
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        # For all other events, the hook returns without calling a function: see `_run_in_one_piece`.
+        # For all other events, the hook returns without calling a function: see
+        # `_run_in_one_piece`.
         if not watching or event not in named:
             return
         try:
@@ -245,9 +261,9 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
 
 def _run_in_one_piece(hook: FunctionType) -> None:
     """Let no other thread run before the hook's first call: ``RESUME`` lets one run if its argument is below 2."""
-    # While `sys.settrace` or `sys.setprofile` raises its audit event, CPython 3.11 refuses both in other threads with a
-    # RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each new thread calls `sys.settrace`; it then
-    # dies before it runs anything, and its pool hangs.
+    # While `sys.settrace` or `sys.setprofile` raises its audit event, CPython 3.11 refuses both in
+    # other threads with a RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each
+    # new thread calls `sys.settrace`; it then dies before it runs anything, and its pool hangs.
     # Imported here because only this version of Python needs it.
     import opcode
 

@@ -21,9 +21,10 @@ class NotInUse(Unavailable):
 class Instrument(Protocol):
     """The interface of an object that reads one counter, named by a key of `resources.RESOURCES`.
 
-    What `open` takes is part of the level at the start of the measurement; `read` must retain nothing more. Docstrings
-    give Resolution (the smallest visible change), Noise (changes without a leak), Cost (of one reading), Scope (the
-    processes that count), Fallback (what is read where the source is missing).
+    What `open` takes is part of the level at the start of the measurement; `read` must retain
+    nothing more. Docstrings give Resolution (the smallest visible change), Noise (changes without a
+    leak), Cost (of one reading), Scope (the processes that count), Fallback (what is read where the
+    source is missing).
     """
 
     @property

@@ -61,10 +61,11 @@ class Probe:
 
     Attributes:
         name: An identifier in lower case; the marker is ``<name>_budget``.
-        read: Returns the current value. It is called after each iteration, so it must be fast and retain nothing.
+        read: Returns the current value. It is called after each iteration, so it must be fast and
+            retain nothing.
         plural: For reports; by default the name with an s.
-        scarce: The counter is exact and counts a limited resource, so it is judged after few iterations. If false, it
-            is judged like memory, over a horizon of 200 iterations.
+        scarce: The counter is exact and counts a limited resource, so it is judged after few
+            iterations. If false, it is judged like memory, over a horizon of 200 iterations.
         tolerance: Growth per iteration that is never called a leak, in the counter's unit.
         default: Judge the counter in each test that carries ``leakcheck`` and names no resources.
     """
@@ -79,15 +80,25 @@ class Probe:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name != self.name.lower():
-            raise ProbeError(f"Probe({self.name!r}): the name is not a lower-case identifier, such as 'connection'")
+            raise ProbeError(
+                f"Probe({self.name!r}): the name is not a lower-case identifier, such as 'connection'"
+            )
         if self.unit not in ("count", "bytes"):
-            raise ProbeError(f"Probe({self.name!r}): unit={self.unit!r} is neither 'count' nor 'bytes'")
+            raise ProbeError(
+                f"Probe({self.name!r}): unit={self.unit!r} is neither 'count' nor 'bytes'"
+            )
 
     def as_resource(self) -> Resource:
         plural = self.plural or f"{self.name}s"
         made_of: MadeOf = "memory" if self.unit == "bytes" else "anything"
         return Resource(
-            self.name, self.unit, plural, self.scarce, self.tolerance, default=self.default, made_of=made_of
+            self.name,
+            self.unit,
+            plural,
+            self.scarce,
+            self.tolerance,
+            default=self.default,
+            made_of=made_of,
         )
 
 
@@ -101,9 +112,13 @@ class _ProbeInstrument(Stateless):
         try:
             value = self.read()
         except Exception as error:  # noqa: BLE001 - the project's code may raise anything
-            raise Unavailable(f"the probe {self.resource!r} raised {type(error).__name__}: {error}") from None
+            raise Unavailable(
+                f"the probe {self.resource!r} raised {type(error).__name__}: {error}"
+            ) from None
         if not isinstance(value, int):
-            raise Unavailable(f"the probe {self.resource!r} returned {value!r}, which is not a whole number")
+            raise Unavailable(
+                f"the probe {self.resource!r} returned {value!r}, which is not a whole number"
+            )
 
 
 _added_names: list[str] = []
@@ -119,7 +134,9 @@ def add_probes(probes: Iterable[Probe | Device]) -> None:
         CATALOG["vram"] = lambda: Vram(lambda: tuple(_added_devices))
     for probe in (one for one in given if not isinstance(one, Device)):
         if not isinstance(probe, Probe):
-            raise ProbeError(f"{probe!r} is neither a Probe nor a Device: return [Probe('connection', read=pool.size)]")
+            raise ProbeError(
+                f"{probe!r} is neither a Probe nor a Device: return [Probe('connection', read=pool.size)]"
+            )
         if probe.name in RESOURCES:
             whose = "used twice" if probe.name in _added_names else "a resource of pytest-leakcheck"
             raise ProbeError(f"Probe({probe.name!r}): that name is {whose}; choose another")

@@ -1,9 +1,10 @@
 """Read what child processes report: what their garbage collectors release, and what they create in shared folders.
 
-Forked children, and those that `multiprocessing` spawns or its fork server forks, get a callback of their collector. It
-counts descriptors and threads at the start and stop of each automatic collection, and appends a letter for each release
-to a file of all. Cost: 15 us for each collection in a child. Children that are not forked append the paths that they
-create, which forked ones note in memory that they share (`audit_events`).
+Forked children, and those that `multiprocessing` spawns or its fork server forks, get a callback of
+their collector. It counts descriptors and threads at the start and stop of each automatic
+collection, and appends a letter for each release to a file of all. Cost: 15 us for each collection
+in a child. Children that are not forked append the paths that they create, which forked ones note
+in memory that they share (`audit_events`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _THREAD: Final = b"t"
 _END: Final = b"\0"
 # The file of this session, and the process that has created it.
 _FILE: Final[list[tuple[str, int]]] = []
-# The size of the file at the last reading, and, in a child, the descriptors and threads at the start of a collection.
+# The size of the file at the last reading, and, in a child, the descriptors and threads at the
+# start of a collection.
 _READ: Final = array("q", (0,))
 _BEFORE: Final = array("q", (0, 0))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from multiprocessing.process import current_process
 from typing import Any, Final
 
-# `multiprocessing` pickles these, as it does all that it sends to a child; an error must not reach the child.
+# `multiprocessing` pickles these, as it does all that it sends to a child; an error must not reach
+# the child.
 _RUN: Final = """
 for program, values in programs:
     try:

@@ -1,7 +1,8 @@
 """Clocks and `sleep` that tests cannot replace; the functions of `time` are for tests to fake.
 
-freezegun replaces the functions of `time` in all modules, but not a `partial` of one, and leaves `time.clock_gettime`
-alone. The plugin imports this module before any conftest.py. All processes of a machine read the same monotonic clock.
+freezegun replaces the functions of `time` in all modules, but not a `partial` of one, and leaves
+`time.clock_gettime` alone. The plugin imports this module before any conftest.py. All processes of
+a machine read the same monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-# From <linux/time.h>: the clock of the time stamps of files, which advances every few milliseconds. time-machine fakes
-# CLOCK_REALTIME, but not this one.
+# From <linux/time.h>: the clock of the time stamps of files, which advances every few milliseconds.
+# time-machine fakes CLOCK_REALTIME, but not this one.
 _CLOCK_REALTIME_COARSE: Final = 5
 
 # Seconds or nanoseconds since a fixed time; of `wall_time`, since the epoch.
@@ -27,7 +28,9 @@ if sys.platform == "win32":
     wall_time = partial(time.time)
     wall_time_ns = partial(time.time_ns)
 else:
-    _WALL_CLOCK: Final = _CLOCK_REALTIME_COARSE if sys.platform.startswith("linux") else time.CLOCK_REALTIME
+    _WALL_CLOCK: Final = (
+        _CLOCK_REALTIME_COARSE if sys.platform.startswith("linux") else time.CLOCK_REALTIME
+    )
     monotonic = partial(time.clock_gettime, time.CLOCK_MONOTONIC)
     wall_time = partial(time.clock_gettime, _WALL_CLOCK)
     wall_time_ns = partial(time.clock_gettime_ns, _WALL_CLOCK)

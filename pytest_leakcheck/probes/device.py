@@ -14,17 +14,19 @@ from pytest_leakcheck.probes.base import Unavailable
 
 # From the most to the least trustworthy.
 _KINDS_BY_TRUST: Final[tuple[Kind, ...]] = ("measured", "accounted", "simulated", "predicted")
-# The smallest growth of the driver's count alone that is shown, in bytes: drivers count a few pages of their own.
+# The smallest growth of the driver's count alone that is shown, in bytes: drivers count a few pages
+# of their own.
 _MIN_DRIVER_GROWTH: Final = 1 << 20
 
 
 class Device:
     """The memory figures of one accelerator, in bytes; `allocated` and `peak` cover this process alone.
 
-    For a device that the plugin does not know, or for a simulated one, subclass `Device` and return an instance from
-    the hook ``pytest_leakcheck_probes``. ``vram`` then reads only the devices that were returned there. Every report
-    shows the origin of the figures (``kind``) unless it is ``"measured"``: ``"accounted"`` sums what the program
-    allocates, ``"simulated"`` is a model of a device, ``"predicted"`` is for work that was not done.
+    For a device that the plugin does not know, or for a simulated one, subclass `Device` and return
+    an instance from the hook ``pytest_leakcheck_probes``. ``vram`` then reads only the devices that
+    were returned there. Every report shows the origin of the figures (``kind``) unless it is
+    ``"measured"``: ``"accounted"`` sums what the program allocates, ``"simulated"`` is a model of a
+    device, ``"predicted"`` is for work that was not done.
     """
 
     name: str = "device"
@@ -74,10 +76,11 @@ class Device:
 class Vram:
     """``vram``: bytes that live tensors occupy on all devices of this process.
 
-    Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs per device, depending
-    on the library. Scope: this process. Not counted: memory allocated outside the library's allocator (NCCL, contexts,
-    other libraries), which the driver's count in `describe_growth` includes. `lost` is the error of the first device
-    that failed; empty while all answer.
+    Resolution: the allocator's granularity, 512 bytes with torch. Noise: none. Cost: 11 to 160 µs
+    per device, depending on the library. Scope: this process. Not counted: memory allocated outside
+    the library's allocator (NCCL, contexts, other libraries), which the driver's count in
+    `describe_growth` includes. `lost` is the error of the first device that failed; empty while all
+    answer.
     """
 
     resource = "vram"
@@ -87,7 +90,8 @@ class Vram:
         self._find = find
         self._devices: tuple[Device, ...] = ()
         self._opened = ExitStack()
-        # The counts of each device at the start, by the allocator and by the driver (None if it is not asked).
+        # The counts of each device at the start, by the allocator and by the driver (None if it is
+        # not asked).
         self._marked: list[tuple[int, int | None]] = []
         # In an array, because an int would be a memory block of the plugin.
         self._last_total = array("q", (0,))
@@ -104,7 +108,9 @@ class Vram:
                 except Unavailable:
                     raise
                 except Exception as error:
-                    raise Unavailable(f"{device.name} does not answer: {describe_error(error)}") from error
+                    raise Unavailable(
+                        f"{device.name} does not answer: {describe_error(error)}"
+                    ) from error
             self._opened = opened.pop_all()
         self._devices = devices
 
@@ -114,7 +120,9 @@ class Vram:
     @property
     def kind(self) -> Kind:
         """The least trustworthy kind among the devices."""
-        return max((device.kind for device in self._devices), key=_KINDS_BY_TRUST.index, default="measured")
+        return max(
+            (device.kind for device in self._devices), key=_KINDS_BY_TRUST.index, default="measured"
+        )
 
     @property
     def name(self) -> str:
@@ -177,7 +185,8 @@ class Vram:
     def describe_growth(self) -> str:
         """Return how the allocator's count and the driver's have changed since `mark`, for each device that grew.
 
-        The driver's count includes what other libraries take. The text is part of a sentence; empty if nothing grew.
+        The driver's count includes what other libraries take. The text is part of a sentence; empty
+        if nothing grew.
         """
         counts, texts = self._counts(), []
         for device, before, now in zip(self._devices, self._marked, counts, strict=False):
@@ -185,7 +194,9 @@ class Vram:
             of_driver = None if before[1] is None or now[1] is None else now[1] - before[1]
             if growth > 0 or (of_driver is not None and of_driver >= _MIN_DRIVER_GROWTH):
                 driver = (
-                    "" if of_driver is None else f" by the allocator, {format_change(of_driver, 'bytes')} by the driver"
+                    ""
+                    if of_driver is None
+                    else f" by the allocator, {format_change(of_driver, 'bytes')} by the driver"
                 )
                 texts.append(f"{device.name} {format_change(growth, 'bytes')}{driver}")
         return ", ".join(texts)

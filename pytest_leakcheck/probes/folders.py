@@ -1,13 +1,15 @@
 """Count entries in shared folders: shared memory and temporary files.
 
-In a temporary folder that only the measured process uses (`PRIVATE_FOLDER`), every new entry counts, at all levels. What
-Python creates elsewhere is known from audit events, and counts if a budget names the resource. A folder that other
-processes use too does not record who created an entry, and is not searched below its top level:
+In a temporary folder that only the measured process uses (`PRIVATE_FOLDER`), every new entry
+counts, at all levels. What Python creates elsewhere is known from audit events, and counts if a
+budget names the resource. A folder that other processes use too does not record who created an
+entry, and is not searched below its top level:
 
-- An entry that Python in this process or in a child has created (`audit_events`), or that this process tree uses,
-  counts.
+- An entry that Python in this process or in a child has created (`audit_events`), or that this
+  process tree uses, counts.
 - One of another user, or in use by another process, does not count.
-- One of unknown origin counts until it raises a suspicion. Then it is set aside, and the verdict is not ``ok``.
+- One of unknown origin counts until it raises a suspicion. Then it is set aside, and the verdict is
+  not ``ok``.
 """
 
 from __future__ import annotations
@@ -33,18 +35,21 @@ from pytest_leakcheck.probes.own_descriptors import open_own
 from pytest_leakcheck.probes.own_folder import PREFIX
 from pytest_leakcheck.probes.processes import descendants
 
-# The names of a private temporary folder and of the folder around it: short, because the path of a socket has 107 bytes.
+# The names of a private temporary folder and of the folder around it: short, because the path of a
+# socket has 107 bytes.
 PRIVATE_NAME: Final = "t"
-# The folder for ``tmp_path`` in a private one, as short as that of a plain session, and those of sessions within a test.
+# The folder for ``tmp_path`` in a private one, as short as that of a plain session, and those of
+# sessions within a test.
 PYTEST_NAME: Final = "pytest"
 _OF_PYTEST: Final = (f"{PYTEST_NAME}/", "pytest-of-")
 PRIVATE_FOLDER: Final = re.compile(rf".*/{PREFIX}[a-z0-9_]{{8}}/{PRIVATE_NAME}")
-# Nanoseconds: longer than a tick of the kernel's clock, 10 ms at 100 Hz, and more on a virtual machine that waits for a
-# CPU. A second change within one tick may leave the folder's time unchanged.
+# Nanoseconds: longer than a tick of the kernel's clock, 10 ms at 100 Hz, and more on a virtual
+# machine that waits for a CPU. A second change within one tick may leave the folder's time
+# unchanged.
 _CLOCK_TICK_NS: Final = 100_000_000
 _REMOVED: Final = (FileNotFoundError, NotADirectoryError, PermissionError)
-# A run of hexadecimal digits with at least one decimal digit, and the random end of a name made by `tempfile` or
-# `multiprocessing`.
+# A run of hexadecimal digits with at least one decimal digit, and the random end of a name made by
+# `tempfile` or `multiprocessing`.
 _HEX_NUMBER: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 _RANDOM_END: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
 
@@ -52,7 +57,8 @@ _RANDOM_END: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
 class MadeBeside:
     """The folders that this process makes in the shared temporary folder while it does not use its private one.
 
-    A fixture that a test set up in its logged run may hold one, and so may a module. A private folder counts them, too.
+    A fixture that a test set up in its logged run may hold one, and so may a module. A private
+    folder counts them, too.
     """
 
     def __init__(self, path: str) -> None:
@@ -82,9 +88,10 @@ _BESIDE: Final[list[MadeBeside]] = []
 class Folder:
     """``shm`` or ``disk``: entries added since the start that still exist, without those known to be other processes'.
 
-    Resolution: one entry. Noise: entries of unknown origin. Cost: 1 us while nothing changes, otherwise one listing; a
-    private folder with subfolders is listed each time. Scope: the machine, or this process tree if the folder is
-    private. Fallback: without /dev/shm (macOS, Windows) ``shm`` is unavailable, and ``disk`` on Windows.
+    Resolution: one entry. Noise: entries of unknown origin. Cost: 1 us while nothing changes,
+    otherwise one listing; a private folder with subfolders is listed each time. Scope: the machine,
+    or this process tree if the folder is private. Fallback: without /dev/shm (macOS, Windows)
+    ``shm`` is unavailable, and ``disk`` on Windows.
     """
 
     # Off if no budget names the resource: what is created outside the folder then does not count.
@@ -98,19 +105,23 @@ class Folder:
         self._made = None if self.private else MadeHere()
         # The paths of other folders that are listed with a private one.
         self._beside: tuple[str, ...] = ()
-        # Dicts in place of sets, because up to Python 3.13 a dict of strings and ints is no object that is counted.
+        # Dicts in place of sets, because up to Python 3.13 a dict of strings and ints is no object
+        # that is counted.
         self._start: dict[str, None] = {}
-        # Entries of a shared folder that Python here has not created: of unknown origin, with the row of their arrival;
-        # in use here; of other processes; of unknown origin, but set aside.
+        # Entries of a shared folder that Python here has not created: of unknown origin, with the
+        # row of their arrival; in use here; of other processes; of unknown origin, but set aside.
         self._unknown: dict[str, int] = {}
         self._used: dict[str, None] = {}
         self._theirs: dict[str, None] = {}
         self._aside: dict[str, None] = {}
-        # Removed entries of unknown origin: from which row on each counted, and the first one in which it no longer did.
+        # Removed entries of unknown origin: from which row on each counted, and the first one in
+        # which it no longer did.
         self._gone: list[tuple[int, int]] = []
-        # The counts of `relist` and of `read`, in arrays, because ints would be memory blocks of the plugin.
+        # The counts of `relist` and of `read`, in arrays, because ints would be memory blocks of
+        # the plugin.
         self._count, self._read = array("q", (0,)), array("q", (0,))
-        # The time of the last change that `is_due` and `read` have seen, and whether it was over by then.
+        # The time of the last change that `is_due` and `read` have seen, and whether it was over by
+        # then.
         self._listed, self._counted = array("q", (0, 0)), array("q", (0, 0))
 
     def open(self) -> None:
@@ -197,7 +208,11 @@ class Folder:
         try:
             if self.elsewhere is not None:
                 self.elsewhere.forget_removed()
-            self._count[0] = sum(1 for _ in self.names()) if self.private else self._count_shared(row, row - waiting)
+            self._count[0] = (
+                sum(1 for _ in self.names())
+                if self.private
+                else self._count_shared(row, row - waiting)
+            )
         except OSError:
             # No descriptor is left to list it with.
             self._listed[1] = 0
@@ -218,7 +233,9 @@ class Folder:
         """Yield the entries that count now, relative to the folder; those outside by their path."""
         for name in self._list():
             if name not in self._start and (
-                self.private or not (name in self._theirs or name in self._aside) or self._is_ours(name)
+                self.private
+                or not (name in self._theirs or name in self._aside)
+                or self._is_ours(name)
             ):
                 yield name
         if self.elsewhere is not None and self.named:
@@ -242,8 +259,9 @@ class Folder:
     def leave_out(self, last: int, *, set_aside: bool) -> list[range]:
         """Return, for each entry that must not count, in which of the rows 0 to `last` it was counted.
 
-        These are those in use by other processes, and those of unknown origin that are gone. With `set_aside`, all others
-        of unknown origin stop counting too. Entries in use here are no longer of unknown origin.
+        These are those in use by other processes, and those of unknown origin that are gone. With
+        `set_aside`, all others of unknown origin stop counting too. Entries in use here are no
+        longer of unknown origin.
         """
         theirs = used_by_others(self.path, self._unknown) if self._unknown else frozenset()
         ours = used_here(self.path, self._unknown) - theirs if self._unknown else frozenset()
@@ -280,7 +298,11 @@ class Folder:
         return True
 
     def _is_ours(self, name: str) -> bool:
-        return name in self._used or name.startswith("/") or (self._made is not None and name in self._made)
+        return (
+            name in self._used
+            or name.startswith("/")
+            or (self._made is not None and name in self._made)
+        )
 
     def _list(self) -> Iterator[str]:
         """Yield the entries of a shared folder, or those of a private one, and of those beside it, at all levels."""
@@ -311,7 +333,9 @@ def watched_paths() -> dict[str, str]:
 def watched_folders() -> tuple[Folder, ...]:
     """Return what watches each of these folders."""
     paths = watched_paths()
-    elsewhere = MadeElsewhere(paths["disk"], whole=PRIVATE_FOLDER.fullmatch(paths["disk"]) is not None)
+    elsewhere = MadeElsewhere(
+        paths["disk"], whole=PRIVATE_FOLDER.fullmatch(paths["disk"]) is not None
+    )
     return Folder("shm", paths["shm"]), Folder("disk", paths["disk"], elsewhere)
 
 
@@ -339,7 +363,8 @@ def _belongs_to_other_user(path: str) -> bool:
 
 def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
     """Return the entries in use by processes other than this one and its descendants, of the same user (by /proc)."""
-    # Cost: about 2 us for each descriptor of each process of the same user, and the time to read their mappings.
+    # Cost: about 2 us for each descriptor of each process of the same user, and the time to read
+    # their mappings.
     with contextlib.suppress(OSError):
         processes = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         return _find_used(folder, names, processes - _own_processes())
@@ -358,10 +383,16 @@ def _find_used(folder: str, names: Collection[str], processes: Iterable[int]) ->
             inodes[os.lstat(prefix + name).st_ino] = name
     used: set[str] = set()
     for pid in processes:
-        mapped = [one for one in read_mappings(str(pid), os.fsencode(prefix)) if one.path.startswith(prefix)]
+        mapped = [
+            one
+            for one in read_mappings(str(pid), os.fsencode(prefix))
+            if one.path.startswith(prefix)
+        ]
         used.update(path[len(prefix) :] for path in _open_paths(pid) if path.startswith(prefix))
         # By inode, too: `sem_open` maps a semaphore, and then renames it.
-        used.update(name for one in mapped for name in (one.path[len(prefix) :], inodes.get(one.inode, "")))
+        used.update(
+            name for one in mapped for name in (one.path[len(prefix) :], inodes.get(one.inode, ""))
+        )
     return frozenset(path.partition("/")[0] for path in used).intersection(names)
 
 

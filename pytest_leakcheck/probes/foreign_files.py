@@ -11,8 +11,11 @@ from pytest_leakcheck.model.regular_file import open_regular
 
 T = TypeVar("T")
 # No link, and no wait for the other end of a pipe; not on Windows.
-AS_IT_IS: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-# A report with what a test has printed is sent whole; its values take about ten times as much memory as their text.
+AS_IT_IS: Final = (
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+)
+# A report with what a test has printed is sent whole; its values take about ten times as much
+# memory as their text.
 _MAX_BYTES: Final = 32 << 20
 _MAX_TAIL_BYTES: Final = 64 << 10
 # pytest's own reports have twelve levels.

@@ -21,16 +21,16 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.runtime_counters import list_tasks
 
-# The most collections in a row. One is not always enough, because a finalizer may drop the last reference to another
-# cycle. Three are enough for all but deliberately long chains.
+# The most collections in a row. One is not always enough, because a finalizer may drop the last
+# reference to another cycle. Three are enough for all but deliberately long chains.
 ROUNDS: Final = 3
 # Python 3.12 starts with a few hundred frozen objects.
 _FROZEN_BY_PYTHON: Final = gc.get_freeze_count()
 # The function itself: a test may replace that of the module.
 _collect: Final = gc.collect
 _DELETED_SUFFIX: Final = " (deleted)"
-# All objects are walked for garbage once this many times the duration of the last walk has passed. Such walks then take at
-# most a fiftieth of the time of a session, however many objects it has.
+# All objects are walked for garbage once this many times the duration of the last walk has passed.
+# Such walks then take at most a fiftieth of the time of a session, however many objects it has.
 _WALK_SHARE: Final = 50
 
 
@@ -49,20 +49,22 @@ class CollectorWatch:
     # When the next walk over all objects is due, in seconds of `clock.monotonic`.
     _next_walk = 0.0
 
-    def __init__(self, read: Callable[[], tuple[int, int]], read_device: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, read: Callable[[], tuple[int, int]], read_device: Callable[[], int] | None = None
+    ) -> None:
         """Store how to read descriptors and threads of this process, and bytes on accelerators (None: no device)."""
         self._read = read
         self._read_device = read_device
-        # Descriptors, threads, bytes on devices. The arrays are preallocated, because a Python int stored at each
-        # reading would be an object that the plugin retains.
+        # Descriptors, threads, bytes on devices. The arrays are preallocated, because a Python int
+        # stored at each reading would be an object that the plugin retains.
         self._before = array("q", (0, 0, 0))
         self._released = array("q", (0, 0, 0))
         self._names_before: dict[int, str] | None = None
         self._collecting = False
         self._callback = self._on_collection
         self._had_frozen = False
-        # A list that exists since the harness froze all others, so `gc.get_objects` shows it unless the program has
-        # called `gc.freeze` in the meantime.
+        # A list that exists since the harness froze all others, so `gc.get_objects` shows it unless
+        # the program has called `gc.freeze` in the meantime.
         self._marker: list[object] = []
         # One that is frozen, and shows there only if the program has called `gc.unfreeze`.
         self._old_marker: list[object] = []
@@ -78,8 +80,9 @@ class CollectorWatch:
     def open(self, *, walk_now: bool = True) -> None:
         """Collect garbage, freeze all other objects, and start watching; raise `BusyError` if another watch is open.
 
-        A walk over 30,000 objects takes 10 to 20 ms, and more with each test of a session. Without it (`walk_now` is
-        False, and none is due), garbage among old objects is frozen too, and stays until the watch is closed or thawed.
+        A walk over 30,000 objects takes 10 to 20 ms, and more with each test of a session. Without
+        it (`walk_now` is False, and none is due), garbage among old objects is frozen too, and
+        stays until the watch is closed or thawed.
         """
         if CollectorWatch._is_open:
             raise BusyError(
@@ -109,14 +112,16 @@ class CollectorWatch:
         del self._callback
         gc.unfreeze()
         if self._had_frozen:
-            # The program had frozen objects before `open`, so freeze again to keep them hidden from the collector.
+            # The program had frozen objects before `open`, so freeze again to keep them hidden from
+            # the collector.
             _collect()
             gc.freeze()
 
     def collect(self) -> int:
         """Collect until no garbage is found, at most `ROUNDS` times; return the number of garbage objects."""
         callbacks = gc.callbacks
-        # Remove the callback: during these collections it would cost a microsecond and record nothing.
+        # Remove the callback: during these collections it would cost a microsecond and record
+        # nothing.
         silent = self._names_before is None and bool(callbacks) and callbacks[-1] is self._callback
         if silent:
             callbacks.pop()
@@ -154,8 +159,8 @@ class CollectorWatch:
         gc.freeze()
         self._marker, self._thawed = [], False
 
-    # These two walk all objects that are not frozen. The number of frozen ones would take a walk over all others, which are
-    # more with each test of a session.
+    # These two walk all objects that are not frozen. The number of frozen ones would take a walk
+    # over all others, which are more with each test of a session.
 
     def hides_objects(self) -> bool:
         """Return whether the program has called `gc.freeze` since `open`, which hides new objects."""
@@ -163,7 +168,9 @@ class CollectorWatch:
 
     def shows_old_objects(self) -> bool:
         """Return whether the program has called `gc.unfreeze`, so that objects from before `open` are counted too."""
-        return self._was_unfrozen or (not self._thawed and any(one is self._old_marker for one in gc.get_objects()))
+        return self._was_unfrozen or (
+            not self._thawed and any(one is self._old_marker for one in gc.get_objects())
+        )
 
     def take_released(self) -> tuple[int, int, int]:
         """Return what was released since the last call: descriptors, threads, device bytes."""
@@ -213,7 +220,9 @@ def has_frozen() -> bool:
     return gc.get_freeze_count() > _FROZEN_BY_PYTHON
 
 
-def open_targets(process: str = "self", known: Mapping[int, str] = MappingProxyType({})) -> dict[int, str]:
+def open_targets(
+    process: str = "self", known: Mapping[int, str] = MappingProxyType({})
+) -> dict[int, str]:
     """Return what each descriptor of a process points to, without " (deleted)"; empty if it may not be inspected.
 
     Those of this process that are `known` are not read again.
@@ -225,9 +234,12 @@ def open_targets(process: str = "self", known: Mapping[int, str] = MappingProxyT
             number = int(name)
             with contextlib.suppress(OSError):
                 if number in known:
-                    # The folder that is listed may have the number of a file that was closed; now it has none.
+                    # The folder that is listed may have the number of a file that was closed; now
+                    # it has none.
                     os.fstat(number)
                     targets[number] = known[number]
                 else:
-                    targets[number] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(_DELETED_SUFFIX)
+                    targets[number] = os.readlink(f"/proc/{process}/fd/{name}").removesuffix(
+                        _DELETED_SUFFIX
+                    )
     return targets

@@ -19,7 +19,8 @@ from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 @cache
 def load_libc() -> ctypes.CDLL:
     """Return the C library of this process; its functions set `ctypes.get_errno`."""
-    # It is loaded once: each load leaves a reference cycle, which was once reported as the leak of a test.
+    # It is loaded once: each load leaves a reference cycle, which was once reported as the leak of
+    # a test.
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -63,7 +64,9 @@ def parse_mappings(maps: bytes) -> Iterator[MemoryMapping]:
     """Yield the mappings that a text of the form of ``/proc/PID/maps`` lists."""
     for match in _LINE.finditer(maps):
         start, end, rights, inode, path = match.groups()
-        yield MemoryMapping(int(start, 16), int(end, 16), rights, int(inode), os.fsdecode(path) if path else "")
+        yield MemoryMapping(
+            int(start, 16), int(end, 16), rights, int(inode), os.fsdecode(path) if path else ""
+        )
 
 
 # What the kernel calls memory that processes share, and that no file on a disk holds.
@@ -90,7 +93,8 @@ def first_arena_bytes() -> int:
     return 0
 
 
-# This value, written to /proc/self/clear_refs, resets the peak to the memory that is resident now (man 5 proc).
+# This value, written to /proc/self/clear_refs, resets the peak to the memory that is resident now
+# (man 5 proc).
 _RESET_PEAK: Final = b"5"
 PAGE: Final = mmap.PAGESIZE
 
@@ -119,7 +123,9 @@ class _Status(_Reader):
         try:
             self._status = self._keep(open_own("/proc/self/status"))
         except (OSError, ImportError):
-            raise Unavailable("resident memory is read from /proc/self/status, which exists only on Linux") from None
+            raise Unavailable(
+                "resident memory is read from /proc/self/status, which exists only on Linux"
+            ) from None
         self._trim: Any = getattr(load_libc(), "malloc_trim", None)
 
     def trim(self) -> None:
@@ -131,15 +137,16 @@ class _Status(_Reader):
 class Rss(_Status):
     """``rss``: anonymous resident bytes (RssAnon, RssShmem, HugetlbPages) after ``malloc_trim``.
 
-    Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator retains freed pages,
-    so `read` first returns them to the system (trims them); with varying allocation sizes, the value still fluctuates
-    by megabytes. Cost: 8 us plus the trim (2 us to 1.4 ms), so the plugin reads it rarely until it rises
-    (`runner.readings`). Scope: this process, with shared anonymous pages and /dev/shm, but not other files, because
-    reading a mapped file is no leak; children are read one by one (`anonymous_of`).
+    Resolution: a page; kernels before 6.17 are off by up to 64 pages per CPU. Noise: the allocator
+    retains freed pages, so `read` first returns them to the system (trims them); with varying
+    allocation sizes, the value still fluctuates by megabytes. Cost: 8 us plus the trim (2 us to 1.4
+    ms), so the plugin reads it rarely until it rises (`runner.readings`). Scope: this process, with
+    shared anonymous pages and /dev/shm, but not other files, because reading a mapped file is no
+    leak; children are read one by one (`anonymous_of`).
     """
 
-    # Off if no budget names the resource. Then nothing is trimmed, which would change the mapped memory, and children do
-    # not count (`runner.readings`).
+    # Off if no budget names the resource. Then nothing is trimmed, which would change the mapped
+    # memory, and children do not count (`runner.readings`).
     named = True
 
     def read(self) -> int:
@@ -154,10 +161,10 @@ class Rss(_Status):
 class PeakRss(_Status):
     """The peak of resident bytes (VmHWM) since the last `reset`.
 
-    Resolution: 128 KiB per CPU that the process runs on, because each CPU updates the kernel's counters in batches of
-    32 pages. `now`, the resident bytes, is exact from kernel 6.17 on, and as coarse before. Cost: 10 us for `read`, 1.2
-    us for `now`. Scope: this process. Pages of files count when first touched, so a library loaded during the run is a
-    constant part.
+    Resolution: 128 KiB per CPU that the process runs on, because each CPU updates the kernel's
+    counters in batches of 32 pages. `now`, the resident bytes, is exact from kernel 6.17 on, and as
+    coarse before. Cost: 10 us for `read`, 1.2 us for `now`. Scope: this process. Pages of files
+    count when first touched, so a library loaded during the run is a constant part.
     """
 
     def open(self) -> None:
@@ -220,8 +227,8 @@ def _read_field_of_process(pid: int, name: bytes) -> int:
 
 
 _MAPS_CHUNK: Final = 1 << 16
-# The number of stacks of ended threads that do not count. glibc keeps up to 40 MiB of them, and more as long as some of
-# these threads have only just ended.
+# The number of stacks of ended threads that do not count. glibc keeps up to 40 MiB of them, and
+# more as long as some of these threads have only just ended.
 _MAX_ENDED_STACKS: Final = 64
 # At most this many times are the mappings read for one value, if they change while they are read.
 _MAX_READINGS: Final = 4
@@ -230,11 +237,12 @@ _MAX_READINGS: Final = 4
 class Mapped(_Reader):
     """``mmap``: bytes of mapped address space, without reserved memory and without the stacks of threads.
 
-    Reserved memory may not be accessed, such as the unused part of an arena: `malloc` has up to 8 arenas of 64 MiB per
-    CPU. Stacks of ended threads, which glibc keeps, do not count if they have the usual size, unless they are too many.
-    Resolution: a page. Noise: allocators map and unmap in megabytes, so levels less than 1 MiB apart cannot be
-    distinguished, and only growth over the horizon (200 iterations) counts. Cost: 4 us; 0.4 ms (73 mappings) after a
-    change of address space or threads. Scope: this process; only this counter includes files and memory that C code
+    Reserved memory may not be accessed, such as the unused part of an arena: `malloc` has up to 8
+    arenas of 64 MiB per CPU. Stacks of ended threads, which glibc keeps, do not count if they have
+    the usual size, unless they are too many. Resolution: a page. Noise: allocators map and unmap in
+    megabytes, so levels less than 1 MiB apart cannot be distinguished, and only growth over the
+    horizon (200 iterations) counts. Cost: 4 us; 0.4 ms (73 mappings) after a change of address
+    space or threads. Scope: this process; only this counter includes files and memory that C code
     maps and never unmaps.
     """
 
@@ -242,8 +250,8 @@ class Mapped(_Reader):
 
     def __init__(self) -> None:
         super().__init__()
-        # At the last reading of the mappings: the address space, the number of threads, and what does not count. In an
-        # array, because new ints would be blocks that the harness allocates.
+        # At the last reading of the mappings: the address space, the number of threads, and what
+        # does not count. In an array, because new ints would be blocks that the harness allocates.
         self._last = array("q", (0, 0, 0))
 
     def open(self) -> None:
@@ -253,13 +261,16 @@ class Mapped(_Reader):
             self._tasks = self._keep(open_own("/proc/self/task"))
         except (OSError, ImportError):
             self.close()
-            raise Unavailable("mapped bytes are read from /proc/self/statm, which exists only on Linux") from None
+            raise Unavailable(
+                "mapped bytes are read from /proc/self/statm, which exists only on Linux"
+            ) from None
         self._stack_size = _default_stack_size()
 
     def read(self) -> int:
         last, total = self._last, 0
-        # A thread that ends unmaps stacks after `join` has returned. The mappings are read again if that happened while
-        # they were read, because the two numbers would belong to different moments.
+        # A thread that ends unmaps stacks after `join` has returned. The mappings are read again if
+        # that happened while they were read, because the two numbers would belong to different
+        # moments.
         for _ in range(_MAX_READINGS):
             text = self._statm.read(24)
             # The links of the directory are "." and "..", and one for each thread.
@@ -280,8 +291,9 @@ class Mapped(_Reader):
 
 def _sum_uncounted(maps: bytes, threads: int, stack_size: int) -> int:
     """Return the bytes reserved and in stacks; the largest are those of ``threads``, which leaves out the main thread."""
-    # glibc reserves 64 MiB for each arena of `malloc`, and puts one page that may not be accessed (a guard) below the
-    # stack of each thread. Older versions of glibc take the guard from ``stack_size``, the usual size of a stack.
+    # glibc reserves 64 MiB for each arena of `malloc`, and puts one page that may not be accessed
+    # (a guard) below the stack of each thread. Older versions of glibc take the guard from
+    # ``stack_size``, the usual size of a stack.
     reserved, stacks, guarded = 0, [], -1
     for one in parse_mappings(maps):
         size = one.end - one.start
@@ -299,6 +311,8 @@ def _sum_uncounted(maps: bytes, threads: int, stack_size: int) -> int:
 def _default_stack_size() -> int:
     """Return the size of a thread's stack if the program does not set another; 0 if unknown."""
     library, attributes, size = load_libc(), ctypes.create_string_buffer(256), ctypes.c_size_t()
-    if hasattr(library, "pthread_getattr_default_np") and not library.pthread_getattr_default_np(attributes):
+    if hasattr(library, "pthread_getattr_default_np") and not library.pthread_getattr_default_np(
+        attributes
+    ):
         library.pthread_attr_getstacksize(attributes, ctypes.byref(size))
     return size.value

@@ -16,9 +16,10 @@ from pytest_leakcheck.probes.base import Stateless, Unavailable
 from pytest_leakcheck.probes.memory import first_arena_bytes, read_mappings
 
 
-# jemalloc and tcmalloc take malloc's place by LD_PRELOAD, or linked into Python. A library may also bring its own
-# jemalloc, which malloc does not use, so a reading counts only after a check against a planted change. mimalloc only
-# reports pages (`mi_process_info`), and counts blocks only in debug builds.
+# jemalloc and tcmalloc take malloc's place by LD_PRELOAD, or linked into Python. A library may also
+# bring its own jemalloc, which malloc does not use, so a reading counts only after a check against
+# a planted change. mimalloc only reports pages (`mi_process_info`), and counts blocks only in debug
+# builds.
 def open_readings() -> Iterator[tuple[str, Callable[[], int]]]:
     """Yield the name of jemalloc (12 us per reading) and of tcmalloc (4 us), if loaded, and what reads its bytes in use."""
     library = ctypes.PyDLL(None)
@@ -32,18 +33,31 @@ def open_readings() -> Iterator[tuple[str, Callable[[], int]]]:
 
 def _open_jemalloc(library: ctypes.PyDLL) -> Callable[[], int]:
     """Return a function that reads ``stats.allocated``; `Unavailable` if jemalloc was built without statistics."""
-    # It first flushes this thread's cache, which would count, and advances the epoch, which copies the statistics.
+    # It first flushes this thread's cache, which would count, and advances the epoch, which copies
+    # the statistics.
     call = library.mallctl
-    call.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    call.argtypes = [
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+    ]
     call.restype = ctypes.c_int
-    epoch, value, size = ctypes.c_uint64(1), ctypes.c_size_t(), ctypes.c_size_t(ctypes.sizeof(ctypes.c_size_t))
+    epoch, value, size = (
+        ctypes.c_uint64(1),
+        ctypes.c_size_t(),
+        ctypes.c_size_t(ctypes.sizeof(ctypes.c_size_t)),
+    )
     # Made once: a new reference would be an object that the harness allocates.
     to_epoch, to_value, to_size = ctypes.byref(epoch), ctypes.byref(value), ctypes.byref(size)
 
     def read() -> int:
         # An error if the cache is switched off; then there is nothing to flush.
         call(b"thread.tcache.flush", None, None, None, 0)
-        failed = call(b"epoch", None, None, to_epoch, 8) or call(b"stats.allocated", to_value, to_size, None, 0)
+        failed = call(b"epoch", None, None, to_epoch, 8) or call(
+            b"stats.allocated", to_value, to_size, None, 0
+        )
         if failed:
             raise Unavailable(f"jemalloc has no statistics (mallctl: error {failed})")
         return value.value
@@ -122,11 +136,13 @@ def _free_by_realloc(block: int) -> None:
 class _ThreadCache:
     """This thread's cache of freed blocks, which count as in use: where it is filled for each reading, the same amount.
 
-    Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds of iterations. To fill
-    it once would not do: malloc may serve a request by a free block of the next size, which then goes into that size's
-    part of the cache. So the own part is one short after each retained block, and up to 7 of these do not show. Nor can
-    it be emptied for a reading: a request that finds it empty also takes the free blocks of that size along (malloc.c,
-    stashing). Between two readings, `_blocks` are taken out of the full cache, so they have exactly its sizes.
+    Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds
+    of iterations. To fill it once would not do: malloc may serve a request by a free block of the
+    next size, which then goes into that size's part of the cache. So the own part is one short
+    after each retained block, and up to 7 of these do not show. Nor can it be emptied for a
+    reading: a request that finds it empty also takes the free blocks of that size along (malloc.c,
+    stashing). Between two readings, `_blocks` are taken out of the full cache, so they have exactly
+    its sizes.
 
     `is_bypassed`: realloc frees a block past the cache, from which malloc took it (glibc 2.43). So each list that grows
     takes one out, which comes back among many: a sawtooth, wherever the cache is not filled for each reading.
@@ -136,7 +152,8 @@ class _ThreadCache:
         self._malloc, self._free = libc.malloc, libc.free
         depth = _count_kept(read, libc.free)
         self.is_bypassed = _count_kept(read, _free_by_realloc) < depth
-        # In an array, because a list of addresses would be blocks and objects that the harness allocates.
+        # In an array, because a list of addresses would be blocks and objects that the harness
+        # allocates.
         self._sizes = array("q", _TCACHE_SIZES * depth)
         self._blocks = array("Q", bytes(8 * len(self._sizes)))
         self._taken = False
@@ -191,7 +208,8 @@ def drained_thread_cache() -> Iterator[None]:
         cache.fill()
 
 
-# The bytes of a test block: large enough not to be rounded away, and small enough not to be mapped separately.
+# The bytes of a test block: large enough not to be rounded away, and small enough not to be mapped
+# separately.
 _TEST_BLOCK_BYTES: Final = 1 << 16
 # The number of blocks in each try. A cache of freed blocks holds fewer than 32.
 _TEST_BLOCK_COUNTS: Final = (1, 1, 32)
@@ -216,8 +234,9 @@ def _counts_malloc(read: Callable[[], int]) -> bool:
 
 
 def _foreign_malloc_error() -> Unavailable:
-    # In a Python without libpython, such as Debian's, the address of `malloc` is one of the program, which calls through
-    # it: so the libraries that are loaded before glibc are asked first.
+    # In a Python without libpython, such as Debian's, the address of `malloc` is one of the
+    # program, which calls through it: so the libraries that are loaded before glibc are asked
+    # first.
     preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     paths = (_path_of_malloc(name) for name in (*preloaded, None))
     library = next((os.path.basename(path) for path in paths if path), "an unknown library")
@@ -234,10 +253,15 @@ def _path_of_malloc(name: str | None) -> str:
     except (AttributeError, OSError):
         return ""
     path = next((one.path for one in read_mappings() if one.start <= address < one.end), "")
-    return path if name is None or os.path.basename(path) == os.path.basename(os.path.realpath(name)) else ""
+    return (
+        path
+        if name is None or os.path.basename(path) == os.path.basename(os.path.realpath(name))
+        else ""
+    )
 
 
-# numpy keeps up to 7 freed blocks of each size below 1024 bytes (numpy/_core/src/multiarray/alloc.c).
+# numpy keeps up to 7 freed blocks of each size below 1024 bytes
+# (numpy/_core/src/multiarray/alloc.c).
 _NUMPY_CACHE_SIZES: Final = range(1, 1024)
 _NUMPY_CACHE_DEPTH: Final = 7
 _FILLED: Final[set[Any]] = set()
@@ -245,7 +269,8 @@ _FILLED: Final[set[Any]] = set()
 
 def _fill_numpy_cache(numpy: Any) -> None:
     """Fill numpy's cache of freed blocks, one per process, if numpy is loaded; takes 4 ms, and once 3.5 MB."""
-    # Small arrays of ever new sizes (figures, masks) fill it over thousands of iterations, by hundreds of bytes each.
+    # Small arrays of ever new sizes (figures, masks) fill it over thousands of iterations, by
+    # hundreds of bytes each.
     if numpy is None:
         return
     for size in _NUMPY_CACHE_SIZES:
@@ -282,14 +307,16 @@ def thread_cache_bytes() -> int:
 class Heap(Stateless):
     """``heap``: bytes in use in all arenas plus mapped chunks (``mallinfo2``).
 
-    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache still counts as
-    used (`_ThreadCache`). Cost: 0.3 to 3 us, and 0.15 ms where that cache is filled (0.35 ms with glibc 2.43,
-    where each reading does so); 0.5 ms with 10,000 holes in the heap, because the call walks the free lists. Scope:
-    this process. Not counted: small Python objects (in pymalloc's arenas), pools that map their own memory, and
-    memory that a program maps with mmap. Fallback: ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS,
-    Windows, glibc before 2.33); unavailable without either (musl). If another malloc is loaded before glibc's
-    (LD_PRELOAD), jemalloc and tcmalloc are read by their own statistics (`open_readings`): resolution one size
-    class; blocks in caches of other threads count with jemalloc, never with tcmalloc. Any other is unavailable.
+    Resolution: one chunk (32 bytes for ``malloc(8)``). Noise: a freed chunk in a thread's cache
+    still counts as used (`_ThreadCache`). Cost: 0.3 to 3 us, and 0.15 ms where that cache is filled
+    (0.35 ms with glibc 2.43, where each reading does so); 0.5 ms with 10,000 holes in the heap,
+    because the call walks the free lists. Scope: this process. Not counted: small Python objects
+    (in pymalloc's arenas), pools that map their own memory, and memory that a program maps with
+    mmap. Fallback: ``psutil.heap_info`` if libc has no ``mallinfo2`` (macOS, Windows, glibc before
+    2.33); unavailable without either (musl). If another malloc is loaded before glibc's
+    (LD_PRELOAD), jemalloc and tcmalloc are read by their own statistics (`open_readings`):
+    resolution one size class; blocks in caches of other threads count with jemalloc, never with
+    tcmalloc. Any other is unavailable.
     """
 
     resource = "heap"
@@ -331,8 +358,8 @@ class Heap(Stateless):
     def idle(self, risen: int) -> tuple[int, int] | None:
         """Return how much of malloc's memory may have been unused at the start: in arenas, and in large blocks.
 
-        Large blocks have mappings of their own. `risen` is how much resident memory there is since then. None if the
-        malloc is not glibc's.
+        Large blocks have mappings of their own. `risen` is how much resident memory there is since
+        then. None if the malloc is not glibc's.
         """
         if self.cache is None:
             return None
@@ -345,7 +372,8 @@ class Heap(Stateless):
     def start(self, seconds: float) -> None:
         """Fill the caches of freed blocks: what the warm-up took would come back over hundreds of iterations.
 
-        In a screen (`seconds` is infinite), that of numpy is filled only if no series of this process has done so.
+        In a screen (`seconds` is infinite), that of numpy is filled only if no series of this
+        process has done so.
         """
         numpy = sys.modules.get("numpy")
         if isfinite(seconds) or numpy not in _FILLED:
@@ -354,9 +382,11 @@ class Heap(Stateless):
         self._resident = -1
         if self.cache is not None:
             self._fills_each_time = seconds >= _MIN_SECONDS_TO_FILL or self.cache.is_bypassed
-            # Also where each reading does so: blocks that malloc has ready would otherwise add up to 1 KB to the first.
+            # Also where each reading does so: blocks that malloc has ready would otherwise add up
+            # to 1 KB to the first.
             self.cache.fill()
-            # Of the blocks that are allocated first, some may be larger than requested, and of other parts of the cache.
+            # Of the blocks that are allocated first, some may be larger than requested, and of
+            # other parts of the cache.
             for _ in range(_MOST_FILLS):
                 before = self._read()
                 self.cache.fill()

@@ -15,23 +15,24 @@ from typing import Final
 if sys.platform != "win32":
     from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 
-# The lowest descriptor number of the plugin, if the limit allows it. It is not higher, because the kernel's descriptor
-# table grows to the highest number in use, by 8 bytes per number.
+# The lowest descriptor number of the plugin, if the limit allows it. It is not higher, because the
+# kernel's descriptor table grows to the highest number in use, by 8 bytes per number.
 _LOWEST_HIGH_NUMBER: Final = 4000
 # The high numbers below the limit. One measurement takes eight of them on Linux.
 _HIGH_NUMBERS: Final = 24
 # The number of descriptors that `room_for_descriptors` allows in addition.
 _SPARE_DESCRIPTORS: Final = 64
-# How often the program has put another file over a descriptor of the plugin. In an array, because a new int would be a
-# block that the harness allocates.
+# How often the program has put another file over a descriptor of the plugin. In an array, because a
+# new int would be a block that the harness allocates.
 _overwritten: Final = array("q", (0,))
 
 
 class OwnFile:
     """A file of the plugin that stays open, and is opened again if the program takes its descriptor away.
 
-    A program may close a range of descriptors, or put other files over them (``dup2``), even one of the plugin's. So
-    each use compares device and inode (0.6 us). What lies under the number by then is the program's, and stays.
+    A program may close a range of descriptors, or put other files over them (``dup2``), even one of
+    the plugin's. So each use compares device and inode (0.6 us). What lies under the number by then
+    is the program's, and stays.
     """
 
     __slots__ = ("_identity", "_open", "number")

@@ -1,7 +1,8 @@
 """Make the folders for this package's own temporary files, and remove those that killed processes have left.
 
-Each has a lock file, which its process holds open and locked, with the process's number and start time. A folder is
-removed by the process that has made it; by another one only if the lock is free and that process is gone.
+Each has a lock file, which its process holds open and locked, with the process's number and start
+time. A folder is removed by the process that has made it; by another one only if the lock is free
+and that process is gone.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ def make_folder(parent: str | Path) -> Path:
     """Create a folder for this user alone, and lock it until it is removed or this process ends."""
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     try:
-        lock = OwnFile(lambda: keep_high(private(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL)))
+        lock = OwnFile(
+            lambda: keep_high(private(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        )
         try_to_lock(lock.number)
         os.write(lock.number, b"%s%d %s" % (_MARK, os.getpid(), _start_of(os.getpid())))
     except OSError:
@@ -106,7 +109,8 @@ def remove_tree(folder: Path, made: os.stat_result) -> bool:
             return False
         with os.scandir(folder) as entries:
             inner = [one for one in entries if one.name != _LOCK]
-        # A lock goes last: after an interruption, the rest is still known to be ours. This follows no links.
+        # A lock goes last: after an interruption, the rest is still known to be ours. This follows
+        # no links.
         for one in inner:
             if one.is_dir(follow_symlinks=False):
                 rmtree(one.path, ignore_errors=True)
@@ -154,14 +158,20 @@ def _remove_if_left(entry: os.DirEntry[str]) -> None:
         if stat.S_ISREG(os.fstat(descriptor).st_mode) and try_to_lock(descriptor):
             mark, _, text = lock.read(64).partition(_MARK)
             process, _, started = text.partition(b" ")
-            if text and not mark and process.isdigit() and not (started and _start_of(int(process)) == started):
+            if (
+                text
+                and not mark
+                and process.isdigit()
+                and not (started and _start_of(int(process)) == started)
+            ):
                 remove_tree(Path(entry.path), found)
 
 
 def _start_of(process: int) -> bytes:
     """Return when a process began, in ticks of the kernel's clock; empty if that is unknown, or it has ended."""
     try:
-        # The name of the process, in parentheses, may contain anything. proc(5): state is field 3, starttime 22.
+        # The name of the process, in parentheses, may contain anything. proc(5): state is field 3,
+        # starttime 22.
         fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
         # No session may ever wait for a zombie.
         return b"" if fields[0] in (b"Z", b"X") else fields[19]

@@ -16,9 +16,11 @@ from pytest_leakcheck.probes.base import Stateless, Unavailable
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.probes.own_descriptors import OwnFile, open_own
 
-# Flags of `waitid`: check for children without waiting, and do not reap one that has ended. 0 if there is no `waitid`.
+# Flags of `waitid`: check for children without waiting, and do not reap one that has ended. 0 if
+# there is no `waitid`.
 _PEEK_FLAGS: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT if hasattr(os, "waitid") else 0
-# How often a count is tried before it is not used: another thread may open or close a descriptor at the same moment.
+# How often a count is tried before it is not used: another thread may open or close a descriptor at
+# the same moment.
 _TRIES: Final = 5
 _ZOMBIE: Final = b"Z"
 _ENDED: Final = (_ZOMBIE, b"X", b"")
@@ -40,21 +42,22 @@ TREE: Final = TreeCount._fields
 class LinuxTree:
     """Counts of descriptors, threads and child processes in the process tree, read from /proc.
 
-    Resolution: one. Noise: none. Cost: 2.5 us without a child (two ``fstat`` of open directories, one ``waitid``),
-    about 60 us more for each child. Scope: the process tree, with threads of C code. A child that has ended and was
-    never waited for (a zombie) counts as a process, because it occupies a process id. An inherited descriptor counts
-    once, for the process that opened it (`InheritedDescriptors`). Not counted: zombies below child processes, processes
-    that end during the walk, processes of other users below children, and daemons that have left the tree by a double
-    fork. Fallback: before kernel 6.2, the size of the directory is not the number of descriptors, so it is listed. `open`
-    tries both numbers, because a sandbox may imitate /proc without them: a number that does not count a new descriptor is
-    not used.
+    Resolution: one. Noise: none. Cost: 2.5 us without a child (two ``fstat`` of open directories,
+    one ``waitid``), about 60 us more for each child. Scope: the process tree, with threads of C
+    code. A child that has ended and was never waited for (a zombie) counts as a process, because it
+    occupies a process id. An inherited descriptor counts once, for the process that opened it
+    (`InheritedDescriptors`). Not counted: zombies below child processes, processes that end during
+    the walk, processes of other users below children, and daemons that have left the tree by a
+    double fork. Fallback: before kernel 6.2, the size of the directory is not the number of
+    descriptors, so it is listed. `open` tries both numbers, because a sandbox may imitate /proc
+    without them: a number that does not count a new descriptor is not used.
     """
 
     def __init__(self) -> None:
         self._fds: OwnFile
         self._tasks: OwnFile
-        # Whether the size of the directory of descriptors is their number, and the links of the directory of threads are
-        # the number of threads.
+        # Whether the size of the directory of descriptors is their number, and the links of the
+        # directory of threads are the number of threads.
         self._sized = self._linked = True
         self._inherited = InheritedDescriptors()
 
@@ -68,7 +71,8 @@ class LinuxTree:
             self.close()
             raise Unavailable("/proc/self/fd does not show a descriptor that was just opened")
         self._linked = any(
-            self._tasks.status().st_nlink - 2 == len(os.listdir("/proc/self/task")) for _ in range(_TRIES)
+            self._tasks.status().st_nlink - 2 == len(os.listdir("/proc/self/task"))
+            for _ in range(_TRIES)
         )
 
     def _counts_descriptors(self) -> bool:
@@ -95,20 +99,27 @@ class LinuxTree:
     def read(self) -> TreeCount:
         fds, threads = self.own()
         try:
-            # This check takes 1 us, the walk below 11 to 260 us. WNOWAIT leaves an ended child for the program to reap.
+            # This check takes 1 us, the walk below 11 to 260 us. WNOWAIT leaves an ended child for
+            # the program to reap.
             os.waitid(os.P_ALL, 0, _PEEK_FLAGS)
         except ChildProcessError:
             return TreeCount(fds, threads, 0)
         root = os.getpid()
         children = {child: _state(child) or _state_if_hidden(child) for child in _children(root)}
         processes = sum(state in (_ZOMBIE, _HIDDEN_STATE) for state in children.values())
-        alive = [child for child, state in children.items() if state not in (*_ENDED, _HIDDEN_STATE)]
+        alive = [
+            child for child, state in children.items() if state not in (*_ENDED, _HIDDEN_STATE)
+        ]
         for parent, pid in chain(zip(repeat(root), alive), *map(family, alive)):
             # The process may end between two of these lines, or belong to another user.
             with contextlib.suppress(OSError):
                 folder = f"/proc/{pid}/task"
                 tasks = os.stat(folder).st_nlink - 2 if self._linked else len(os.listdir(folder))
-                its_fds = os.stat(f"/proc/{pid}/fd").st_size if self._sized else len(os.listdir(f"/proc/{pid}/fd"))
+                its_fds = (
+                    os.stat(f"/proc/{pid}/fd").st_size
+                    if self._sized
+                    else len(os.listdir(f"/proc/{pid}/fd"))
+                )
                 its_fds -= self._inherited.count(parent, pid, its_fds)
                 fds, threads, processes = fds + its_fds, threads + tasks, processes + 1
         return TreeCount(fds, threads, processes)
@@ -118,8 +129,8 @@ class LinuxTree:
         self._tasks.close()
 
 
-# The number of processes that `InheritedDescriptors` remembers. The kernel numbers processes in the order of their start,
-# so processes that run at the same time rarely share a place.
+# The number of processes that `InheritedDescriptors` remembers. The kernel numbers processes in the
+# order of their start, so processes that run at the same time rarely share a place.
 _SLOTS: Final = 4096
 _STANDARD_STREAMS: Final = (0, 1, 2)
 
@@ -127,10 +138,11 @@ _STANDARD_STREAMS: Final = (0, 1, 2)
 class InheritedDescriptors:
     """The number of descriptors that each process has inherited from its parent.
 
-    A forked child has a copy of each descriptor, so one leak would count once more for each worker that is forked
-    later. The count is taken when a child is first seen, and stays if the parent closes its copy; again if the child
-    holds fewer, because it has closed some, or runs another program. The table has a fixed size, so counting allocates
-    nothing that stays. Cost: 7 us for each descriptor of a new child, then 0.3 us per reading.
+    A forked child has a copy of each descriptor, so one leak would count once more for each worker
+    that is forked later. The count is taken when a child is first seen, and stays if the parent
+    closes its copy; again if the child holds fewer, because it has closed some, or runs another
+    program. The table has a fixed size, so counting allocates nothing that stays. Cost: 7 us for
+    each descriptor of a new child, then 0.3 us per reading.
     """
 
     def __init__(self) -> None:
@@ -158,8 +170,9 @@ def _count_inherited(parent: int, pid: int) -> int:
 class PortableTree(Stateless):
     """``fd``, ``thread`` and ``process`` through psutil, on platforms without /proc.
 
-    Resolution: one. Noise: none on macOS; on Windows handles are counted, whose number fluctuates. Cost: about 1 ms.
-    Inherited descriptors count for the child too, because psutil cannot tell them apart.
+    Resolution: one. Noise: none on macOS; on Windows handles are counted, whose number fluctuates.
+    Cost: about 1 ms. Inherited descriptors count for the child too, because psutil cannot tell them
+    apart.
     """
 
     def open(self) -> None:
@@ -205,13 +218,17 @@ def thread_ids() -> frozenset[str]:
         return frozenset(os.listdir("/proc/self/task"))
     except OSError:
         # One that is being started has no id yet.
-        return frozenset(str(thread.native_id) for thread in threading.enumerate() if thread.native_id)
+        return frozenset(
+            str(thread.native_id) for thread in threading.enumerate() if thread.native_id
+        )
 
 
 def others_run() -> bool:
     """Return whether another thread of this process is running or waits for a processor; False without /proc."""
     own = threading.get_native_id()
-    return any(_state(f"self/task/{number}") == b"R" for number in thread_ids() if number != str(own))
+    return any(
+        _state(f"self/task/{number}") == b"R" for number in thread_ids() if number != str(own)
+    )
 
 
 def descendants(pid: int) -> Iterator[int]:
@@ -268,8 +285,8 @@ def _state(pid: int | str) -> bytes:
     """Return the kernel's letter for the state of a process or thread; empty if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The process name is in parentheses and may contain any byte, even a parenthesis. The state follows the
-            # last closing parenthesis.
+            # The process name is in parentheses and may contain any byte, even a parenthesis. The
+            # state follows the last closing parenthesis.
             return file.read().rpartition(b")")[2].split()[0]
     except (OSError, IndexError):
         return b""
@@ -299,7 +316,8 @@ _SCRIPT: Final = re.compile(r"[\w./+~-]+\.(?:jar|jl|js|pl|py|pyz|rb|sh)")
 # What `multiprocessing` starts its processes with.
 _OF_MULTIPROCESSING: Final = re.compile(r"from multiprocessing\.\w+ import \w+(?=;)")
 _LONG_OPTION: Final = re.compile(r"(--[A-Za-z][\w.-]{0,64})(?:=.*)?", re.DOTALL | re.ASCII)
-# Flags of Python and of pytest, also several in one word. To another short option, its value may be attached.
+# Flags of Python and of pytest, also several in one word. To another short option, its value may be
+# attached.
 _FLAGS: Final = re.compile("-[vqsxluBEIOS]+")
 _HOST: Final = re.compile(r"[\w.-]+(?::\d+)?|\[[\da-fA-F:.]+\](?::\d+)?", re.ASCII)
 
@@ -321,9 +339,9 @@ def show_command(words: Sequence[str], folder: str = "") -> str:
 def mask_secrets(words: Sequence[str], folder: str = "") -> list[str]:
     """Return the words of a command line that cannot be secret, with ``…`` in place of all others.
 
-    Shown are the program, a script or module, the names of options, files that exist (as seen from `folder`) and test
-    ids in them, and the scheme and host of a URL. The value of an option is shown only for `_OUR_PROGRAMS`, and there
-    only for a few options.
+    Shown are the program, a script or module, the names of options, files that exist (as seen from
+    `folder`) and test ids in them, and the scheme and host of a URL. The value of an option is
+    shown only for `_OUR_PROGRAMS`, and there only for a few options.
     """
     if not words:
         return []
@@ -376,7 +394,11 @@ def _show_argument(word: str, folder: str, option: str) -> str:
         path, host = rest[len(authority) :], authority.rpartition("@")[2]
         # After a password with a "/", the host would be a part of it.
         is_plain = scheme.isalnum() and "@" not in path and _HOST.fullmatch(host)
-        return f"{scheme}://{host}{'/' + _HIDDEN if path.strip('/') else path}" if is_plain else _HIDDEN
+        return (
+            f"{scheme}://{host}{'/' + _HIDDEN if path.strip('/') else path}"
+            if is_plain
+            else _HIDDEN
+        )
     file = word.partition("::")[0]
     if _SCRIPT.fullmatch(word) and not option:
         return word

@@ -20,14 +20,17 @@ if sys.platform != "win32":
 
 PROC: Final = Path("/proc")
 MOUNT: Final = Path("/sys/fs/cgroup")
-# A limit of this many bytes or more means "no limit", which version 1 reports as the largest multiple of the page size
-# that fits into a signed 64-bit number.
+# A limit of this many bytes or more means "no limit", which version 1 reports as the largest
+# multiple of the page size that fits into a signed 64-bit number.
 _UNLIMITED_BYTES: Final = 1 << 60
 # What is left of something without a limit, or with one that cannot be read.
 UNLIMITED: Final = sys.maxsize
 # By controller, the files with the limit and with what is in use: in version 2, and in version 1.
 _FILES: Final = {
-    "memory": (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")),
+    "memory": (
+        ("memory.max", "memory.current"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ),
     "pids": (("pids.max", "pids.current"), ("pids.max", "pids.current")),
 }
 
@@ -56,12 +59,16 @@ def groups_of(
             if not controllers:
                 yield from _limited_ancestors(mount, path, *version_2, "inactive_file")
             elif controller in controllers.split(","):
-                yield from _limited_ancestors(mount / controller, path, *version_1, "total_inactive_file")
+                yield from _limited_ancestors(
+                    mount / controller, path, *version_1, "total_inactive_file"
+                )
 
 
-def _limited_ancestors(top: Path, path: str, limit_name: str, usage: str, cache: str) -> Iterator[Group]:
-    # In a container the path may be the host's, which does not exist here. The files of the process's cgroup are then
-    # in `top`, the last folder of this loop.
+def _limited_ancestors(
+    top: Path, path: str, limit_name: str, usage: str, cache: str
+) -> Iterator[Group]:
+    # In a container the path may be the host's, which does not exist here. The files of the
+    # process's cgroup are then in `top`, the last folder of this loop.
     here = top / path.lstrip("/")
     for folder in (here, *here.parents):
         if not folder.is_relative_to(top):
@@ -100,14 +107,18 @@ def memory_left(proc: Path = PROC, mount: Path = MOUNT) -> int:
         with contextlib.suppress(OSError, ValueError):
             used = int(group.usage.read_text(encoding="ascii"))
             lines = (group.folder / "memory.stat").read_text(encoding="ascii").splitlines()
-            reclaimable = next((int(line.split()[1]) for line in lines if line.split()[0] == group.cache), 0)
+            reclaimable = next(
+                (int(line.split()[1]) for line in lines if line.split()[0] == group.cache), 0
+            )
             left.append(group.limit - used + reclaimable)
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
         soft, _hard = resource.getrlimit(resource.RLIMIT_AS)
         if soft != resource.RLIM_INFINITY:
-            left.append(soft - int((proc / "self" / "statm").read_text(encoding="ascii").split()[0]) * PAGE)
+            left.append(
+                soft - int((proc / "self" / "statm").read_text(encoding="ascii").split()[0]) * PAGE
+            )
     return max(0, min(left))
 
 
@@ -118,7 +129,11 @@ def tasks_left(proc: Path = PROC, mount: Path = MOUNT) -> int:
         with contextlib.suppress(OSError, ValueError):
             left.append(group.limit - int(group.usage.read_text(encoding="ascii")))
     # Root may start more than its limit.
-    if sys.platform != "win32" and os.getuid() and (soft := getrlimit(RLIMIT_NPROC)[0]) != RLIM_INFINITY:
+    if (
+        sys.platform != "win32"
+        and os.getuid()
+        and (soft := getrlimit(RLIMIT_NPROC)[0]) != RLIM_INFINITY
+    ):
         left.append(soft - _count_tasks_of(os.getuid(), proc))
     return max(0, min(left))
 

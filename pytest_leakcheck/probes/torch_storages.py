@@ -27,10 +27,11 @@ class _Storage:
 class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call]  # torch has no types here
     """A sum of the bytes of live storages on the CPU, intercepted at the operations that create them.
 
-    A storage counts once, from its creation until its release. The sum is exact for operations of this thread,
-    including the backward pass. It leaves out storages of other threads, or that C++ code creates without an operation.
-    Each operation takes some tens of microseconds longer, and `torch.compile` falls back to eager execution. Subclasses
-    can override `came`, called before a storage is added, and `went`, called after it is removed.
+    A storage counts once, from its creation until its release. The sum is exact for operations of
+    this thread, including the backward pass. It leaves out storages of other threads, or that C++
+    code creates without an operation. Each operation takes some tens of microseconds longer, and
+    `torch.compile` falls back to eager execution. Subclasses can override `came`, called before a
+    storage is added, and `went`, called after it is removed.
     """
 
     name = "cpu"
@@ -40,7 +41,8 @@ class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call
         super().__init__()  # type: ignore[no-untyped-call]  # as above
         self.live = 0
         self.highest = 0
-        # By id. An id stays valid, because torch keeps the Python object of a storage as long as the storage itself.
+        # By id. An id stays valid, because torch keeps the Python object of a storage as long as
+        # the storage itself.
         self._known: dict[int, _Storage] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -48,8 +50,8 @@ class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # If True, torch would hide `__torch_dispatch__` from its compiler by a wrapper, which costs one more call per
-        # operation.
+        # If True, torch would hide `__torch_dispatch__` from its compiler by a wrapper, which costs
+        # one more call per operation.
         return False
 
     def came(self, key: int, size: int) -> None:
@@ -98,8 +100,9 @@ class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call
             if size != known.size:
                 self._resize(key, known, size)
             return
-        # If an unknown storage is among the arguments, the operation has not created it: it works in place or returns a
-        # view. The storage does not count, because no intercepted operation created it (it may be older than `open`).
+        # If an unknown storage is among the arguments, the operation has not created it: it works
+        # in place or returns a view. The storage does not count, because no intercepted operation
+        # created it (it may be older than `open`).
         given = (*_iterate_tensors(args), *_iterate_tensors(kwargs or {}))
         counted = 0 if any(_storage_of(one) is storage for one in given) else size
         self._add_bytes(key, counted)

@@ -9,7 +9,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_leakcheck.baseline.known_leaks import KnownLeak, KnownLeaks, Match, Observed, baseline_of, find_fixed
+from pytest_leakcheck.baseline.known_leaks import (
+    KnownLeak,
+    KnownLeaks,
+    Match,
+    Observed,
+    baseline_of,
+    find_fixed,
+)
 from pytest_leakcheck.model import WRONG_USE
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import RED, Finding, format_tests
@@ -40,14 +47,18 @@ def run(given: argparse.Namespace) -> int:
         return WRONG_USE
     before, now = (_facts(report.findings) for report in (old, new))
     if differs := [
-        f"{name}: {before[name]} and {now[name]}" for name in before if now.get(name) != before[name] and now
+        f"{name}: {before[name]} and {now[name]}"
+        for name in before
+        if now.get(name) != before[name] and now
     ]:
         print(printable(f"not the same conditions: {'; '.join(differs)}"))
     with ExitStack() as stack:
         for report in (old, new):
             stack.enter_context(with_rows_of(report.resources))
         differences = list(_compare(old.findings, new.findings))
-        for change, cause, was in sorted(differences, key=lambda one: (_WORST_FIRST.index(one[0]), one[1].finding)):
+        for change, cause, was in sorted(
+            differences, key=lambda one: (_WORST_FIRST.index(one[0]), one[1].finding)
+        ):
             print(printable(_line(change, cause, was)))
     if not differences:
         print("no leaks in either report")
@@ -67,12 +78,17 @@ def _read(path: Path) -> Report | None:
     return report
 
 
-def _compare(earlier: Sequence[Finding], later: Sequence[Finding]) -> Iterator[tuple[str, KnownLeak, float]]:
+def _compare(
+    earlier: Sequence[Finding], later: Sequence[Finding]
+) -> Iterator[tuple[str, KnownLeak, float]]:
     """Yield each change with its cause, and the rate in the earlier session, 0 if the cause is new."""
-    # A cause is fixed if each test that showed it was judged again, is ok, and would have shown it. The cause is that
-    # of the earlier session if it is fixed or was not measured again.
+    # A cause is fixed if each test that showed it was judged again, is ok, and would have shown it.
+    # The cause is that of the earlier session if it is fixed or was not measured again.
     before, now = baseline_of(earlier), baseline_of(later)
-    leaks, observed = KnownLeaks(before, ""), Observed([one for one in later if one.verdict.outcome in RED])
+    leaks, observed = (
+        KnownLeaks(before, ""),
+        Observed([one for one in later if one.verdict.outcome in RED]),
+    )
     matches: dict[str, Match] = {}
     for finding in observed.leaks:
         if (match := leaks.match(finding)).leak is not None or finding.fingerprint not in matches:
@@ -83,12 +99,18 @@ def _compare(earlier: Sequence[Finding], later: Sequence[Finding]) -> Iterator[t
         if match.leak is None:
             yield "new", cause, 0.0
         else:
-            again[match.leak.finding] = ("grown" if match.state == "grown" else "same", cause, match.leak.rate)
+            again[match.leak.finding] = (
+                "grown" if match.state == "grown" else "same",
+                cause,
+                match.leak.rate,
+            )
     for finding in later:
         observed.add_floors(finding, leaks)
     gone = {leak.finding for leak in find_fixed(before, observed)}
     for leak in before.known:
-        yield again.get(leak.finding, ("fixed" if leak.finding in gone else "not measured", leak, leak.rate))
+        yield again.get(
+            leak.finding, ("fixed" if leak.finding in gone else "not measured", leak, leak.rate)
+        )
 
 
 def _line(change: str, cause: KnownLeak, was: float) -> str:
@@ -107,4 +129,8 @@ def _facts(findings: Sequence[Finding]) -> dict[str, str]:
     environment = findings[0].recording.environment
     resources = sorted({verdict.resource for finding in findings for verdict in finding.verdicts})
     python = ".".join(environment.get("python", "").split(".")[:2])
-    return {"Python": python, "libc": environment.get("libc", ""), "resources": ", ".join(resources)}
+    return {
+        "Python": python,
+        "libc": environment.get("libc", ""),
+        "resources": ", ".join(resources),
+    }

@@ -23,9 +23,19 @@ from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Fullest, Point, Scaled, peaks_of
 from pytest_leakcheck.model.resources import CHILDREN, GAUGE_PREFIX, RESIDENT, find_resource
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate, singular
-from pytest_leakcheck.report.glyphs import LEVELS, Row, printable, shorten, sparkline, truncate, under, with_kind
+from pytest_leakcheck.report.glyphs import (
+    LEVELS,
+    Row,
+    printable,
+    shorten,
+    sparkline,
+    truncate,
+    under,
+    with_kind,
+)
 
-# How a part of a line is shown: the verdict, a label, the command to copy, a line of the program's source, or plain.
+# How a part of a line is shown: the verdict, a label, the command to copy, a line of the program's
+# source, or plain.
 Style: TypeAlias = Literal["verdict", "label", "command", "source", "plain"]
 Line: TypeAlias = tuple[tuple[str, Style], ...]
 
@@ -34,10 +44,16 @@ WIDTH: Final = 80
 _LABEL_WIDTH: Final = 13
 _TEXT_WIDTH: Final = WIDTH - 2 - _LABEL_WIDTH
 _MAX_HELD_KINDS: Final = 9
-# A limit that the process reaches after more iterations than this is not mentioned, because no run lasts that long.
+# A limit that the process reaches after more iterations than this is not mentioned, because no run
+# lasts that long.
 _MAX_ITERATIONS_TO_LIMIT: Final = 10_000_000
-_PHASE_NAMES: Final[dict[TestPhase, str]] = {"setup": "set-up", "call": "during the test", "teardown": "tear-down"}
-# A `Step.via` with one of these prefixes refers to an entry of a container, not to an attribute or a variable.
+_PHASE_NAMES: Final[dict[TestPhase, str]] = {
+    "setup": "set-up",
+    "call": "during the test",
+    "teardown": "tear-down",
+}
+# A `Step.via` with one of these prefixes refers to an entry of a container, not to an attribute or
+# a variable.
 _ENTRY_PREFIXES: Final = ("[", "key ", "element", "cache")
 # Precedes the note on a reference.
 ARROW: Final = "   <- "
@@ -47,20 +63,23 @@ SOURCE_INDENT: Final = "  "
 _MAX_STEPS: Final = 8
 _MAX_CALLERS: Final = 2
 _MAX_BAR_WIDTH: Final = 24
-# Columns next to a bar for the amounts of the ranks (the processes or threads that run the test together).
+# Columns next to a bar for the amounts of the ranks (the processes or threads that run the test
+# together).
 _MAX_RANKS_WIDTH: Final = 24
-# Almost any exponent fits three sizes, so the exponent of a law is shown only for more sizes than this.
+# Almost any exponent fits three sizes, so the exponent of a law is shown only for more sizes than
+# this.
 _TOO_FEW_SIZES: Final = 3
 
 
 def headline(finding: Finding, width: int = WIDTH) -> str:
     """Return the line for pytest's short summary, JUnit XML and annotations.
 
-    A text longer than `width` columns loses the part in parentheses, the call or both, but never the line to change. A
-    text without a line to change is cut at its end.
+    A text longer than `width` columns loses the part in parentheses, the call or both, but never
+    the line to change. A text without a line to change is cut at its end.
     """
     verdict = finding.verdict
-    # A test that was lost, or does not repeat, says nothing of the resource that would have been judged first.
+    # A test that was lost, or does not repeat, says nothing of the resource that would have been
+    # judged first.
     stopped = finding.recording.stopped
     if stopped == "lost" or (stopped == "failed" and verdict.outcome == "inconclusive"):
         return truncate(": ".join(filter(None, (_if_raised(finding), verdict.reason))), width)
@@ -69,7 +88,9 @@ def headline(finding: Finding, width: int = WIDTH) -> str:
     name = with_kind(verdict.resource, verdict.kind)
     if verdict.outcome in ("inconclusive", "unavailable"):
         return truncate(f"{name} {verdict.outcome}: {verdict.reason}", width)
-    note = f" {_if_raised(finding)}" if finding.fault is not None else _format_note(finding, verdict)
+    note = (
+        f" {_if_raised(finding)}" if finding.fault is not None else _format_note(finding, verdict)
+    )
     if verdict.outcome == "ok":
         return truncate(f"{name} ok{note}", width)
     peak = f"peak +{format_amount(verdict.level, verdict.traits.unit)}" if verdict.peak else ""
@@ -93,7 +114,9 @@ def _if_raised(finding: Finding) -> str:
     if fault is None:
         return ""
     number = "" if fault.number == 1 else f", call {fault.number}"
-    return f"if {fault.function} raises at {PurePath(fault.site.file).name}:{fault.site.line}{number}"
+    return (
+        f"if {fault.function} raises at {PurePath(fault.site.file).name}:{fault.site.line}{number}"
+    )
 
 
 def fault_text(fault: Fault) -> str:
@@ -104,7 +127,11 @@ def fault_text(fault: Fault) -> str:
 def _format_note(finding: Finding, verdict: Verdict) -> str:
     """Format the number of iterations, and the budget unless it allows nothing."""
     budget = finding.budgets.get(verdict.resource, "")
-    parts = [format_count(verdict.iterations, "iteration")] if verdict.slope or verdict.outcome == "ok" else []
+    parts = (
+        [format_count(verdict.iterations, "iteration")]
+        if verdict.slope or verdict.outcome == "ok"
+        else []
+    )
     if verdict.explicit and budget not in ("", "0", "0 B", "no growth"):
         parts.append(f"budget {budget}")
     return f" ({', '.join(parts)})" if parts else ""
@@ -139,8 +166,8 @@ def plain(lines: Iterable[Line]) -> str:
 def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Iterator[Line]:
     """Yield the lines of the report of one finding.
 
-    They have at most `width` columns, those after the first at least 80; except for the `command` to run next (empty for
-    none), and for a name that is longer.
+    They have at most `width` columns, those after the first at least 80; except for the `command`
+    to run next (empty for none), and for a name that is longer.
     """
     room = max(width, WIDTH) - 2 - _LABEL_WIDTH
     yield _line((headline(finding, width), "verdict"))
@@ -179,8 +206,8 @@ def still_held(what: str, owner: Owner | None, reason: str) -> str:
 def groups_of(finding: Finding, width: int = _TEXT_WIDTH) -> dict[str, list[Row]]:
     """Return the rows of a finding by group, in the order of the terminal.
 
-    The group ``path`` has references and their notes in place of labels and texts. Lines of source and paths are
-    shortened to `width`.
+    The group ``path`` has references and their notes in place of labels and texts. Lines of source
+    and paths are shortened to `width`.
     """
     verdict, culprit = finding.verdict, finding.culprit
     settings: list[Row] = []
@@ -213,7 +240,10 @@ def _wrap(label: str, text: str, style: Style, room: int) -> Iterator[Line]:
     pieces = textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=False)
     for at, piece in enumerate(pieces or [""]):
         begin = _indent("" if at else label)
-        yield _line((begin if piece else begin.rstrip(), "verdict" if style == "verdict" else "label"), (piece, style))
+        yield _line(
+            (begin if piece else begin.rstrip(), "verdict" if style == "verdict" else "label"),
+            (piece, style),
+        )
 
 
 def _indent(label: str) -> str:
@@ -228,13 +258,19 @@ def _series_rows(finding: Finding) -> Iterator[Row]:
     """Yield the course of each judged resource, what grew as well, and the phases."""
     verdict, recording = finding.verdict, finding.recording
     shown = finding.verdicts if recording.stopped != "lost" and finding.scaled is None else ()
-    # If the finding is not ok, its ok verdicts share one row: a failing one could otherwise be the last of a dozen.
-    also_ok = {one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"}
+    # If the finding is not ok, its ok verdicts share one row: a failing one could otherwise be the
+    # last of a dozen.
+    also_ok = {
+        one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"
+    }
     if finding.scaled is not None and finding.scaled.points:
         yield from _scaling_rows(finding, finding.scaled)
     for one in shown:
         if one.resource not in also_ok:
-            yield one.resource, with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one)
+            yield (
+                one.resource,
+                with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one),
+            )
     if also_ok:
         yield "also ok", ", ".join(with_kind(name, kind) for name, kind in also_ok.items())
     grew = []
@@ -246,7 +282,8 @@ def _series_rows(finding: Finding) -> Iterator[Row]:
     yield from under("also growing", grew)
     phases = []
     for phase in recording.phases if verdict.outcome != "ok" else ():
-        # The amount that a phase (a part of an iteration) adds to the resource of the worst verdict.
+        # The amount that a phase (a part of an iteration) adds to the resource of the worst
+        # verdict.
         if (amount := phase.amounts.get(verdict.resource)) is not None:
             text = f"{verdict.resource} {'+' if amount >= 0 else ''}{format_amount(amount, verdict.traits.unit)}"
             phases.append(f"{phase.label}: {with_kind(text, verdict.kind)}")
@@ -258,7 +295,9 @@ def _advice_rows(finding: Finding) -> Iterator[Row]:
         yield "advice", finding.verdict.advice
     if finding.third_party:
         yield "third party", finding.third_party
-    snapshot = [f"{finding.snapshot}: open it at pytorch.org/memory_viz"] if finding.snapshot else []
+    snapshot = (
+        [f"{finding.snapshot}: open it at pytorch.org/memory_viz"] if finding.snapshot else []
+    )
     if finding.snapshot_error:
         what = "it lacks the history of allocations" if snapshot else "not written"
         snapshot.append(f"{what}: {finding.snapshot_error}")
@@ -275,7 +314,9 @@ def _format_series(finding: Finding, verdict: Verdict) -> str:
     if verdict.outcome == "ok":
         floor = floor_text(verdict)
         kind = "" if verdict.kind == "measured" else f", {verdict.kind}"
-        return f"{course:<19} within budget{kind}" + (f"; would have caught {floor}" if floor else "")
+        return f"{course:<19} within budget{kind}" + (
+            f"; would have caught {floor}" if floor else ""
+        )
     note = "released by GC" if verdict.outcome == "unclosed" else "exact" if resource.scarce else ""
     note = note if series.kind == "measured" else series.kind
     if verdict.outcome == "inconclusive" and verdict is not finding.verdict:
@@ -289,7 +330,11 @@ def floor_text(verdict: Verdict, per: str = "iter") -> str:
     if verdict.floor is None:
         return ""
     if resource.scarce and resource.unit == "count" and per == "iter":
-        return f"1 in {round(1 / verdict.floor)} iter" if verdict.floor < 1 else f"{verdict.floor:.1f}/iter"
+        return (
+            f"1 in {round(1 / verdict.floor)} iter"
+            if verdict.floor < 1
+            else f"{verdict.floor:.1f}/iter"
+        )
     return f"{format_amount(verdict.floor, resource.unit)}/{per}"
 
 
@@ -308,7 +353,8 @@ def floors_text(findings: Sequence[Finding]) -> str:
                 continue
             if known is None or verdict.floor > (known.floor or 0):
                 weakest[kind] = verdict
-    # Resources with the same floor are listed together, because most exactly counted resources have the same one.
+    # Resources with the same floor are listed together, because most exactly counted resources have
+    # the same one.
     names: dict[str, list[str]] = {}
     for (resource, one), verdict in weakest.items():
         name = with_kind(resource.removeprefix(GAUGE_PREFIX), verdict.kind)
@@ -321,7 +367,13 @@ def uncounted(findings: Iterable[Finding]) -> dict[tuple[str, str], list[Finding
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         for one in finding.verdicts:
-            if one.outcome == "ok" and one.floor is None and one.reason and not one.peak and one.law is None:
+            if (
+                one.outcome == "ok"
+                and one.floor is None
+                and one.reason
+                and not one.peak
+                and one.law is None
+            ):
                 groups.setdefault((one.resource, one.reason), []).append(finding)
     return groups
 
@@ -330,7 +382,11 @@ def green_lines(finding: Finding) -> Iterator[str]:
     """Yield what the run of a green test would have caught, and what its verdicts say."""
     if floors := floors_text([finding]):
         yield f"would have caught {floors}"
-    yield from (f"{with_kind(one.resource, one.kind)}: {one.reason}" for one in finding.verdicts if one.reason)
+    yield from (
+        f"{with_kind(one.resource, one.kind)}: {one.reason}"
+        for one in finding.verdicts
+        if one.reason
+    )
 
 
 def per(finding: Finding) -> str:
@@ -375,12 +431,18 @@ def limit_ahead(finding: Finding) -> tuple[float, int] | None:
     verdict = finding.verdict
     limit = finding.recording.limits.get(verdict.resource)
     series = finding.recording.find(verdict.resource)
-    if limit is None or series is None or verdict.slope <= 0 or verdict.outcome not in ("leak", "unclosed"):
+    if (
+        limit is None
+        or series is None
+        or verdict.slope <= 0
+        or verdict.outcome not in ("leak", "unclosed")
+    ):
         return None
     children = finding.recording.find(CHILDREN)
     of_tree = verdict.traits.of_tree or (verdict.resource == RESIDENT and verdict.explicit)
     if of_tree and children is not None and any(children.readings):
-        # The counter covers the whole process tree, but the limit applies to each process separately.
+        # The counter covers the whole process tree, but the limit applies to each process
+        # separately.
         return None
     # What the warm-up retained is part of the first reading.
     return _reach(finding, limit, series.readings[0], verdict.slope)
@@ -397,7 +459,9 @@ def _limit_ahead_of(fullest: Fullest, finding: Finding) -> tuple[float, int] | N
     limit = finding.recording.limits.get(verdict.resource)
     if limit is None or verdict.slope <= 0:
         return None
-    return _reach(finding, limit, fullest.held - fullest.gained, verdict.slope * fullest.gained / fullest.of)
+    return _reach(
+        finding, limit, fullest.held - fullest.gained, verdict.slope * fullest.gained / fullest.of
+    )
 
 
 def consequence(finding: Finding) -> str:
@@ -410,9 +474,16 @@ def consequence(finding: Finding) -> str:
         return ""
     (at, limit), verdict = ahead, finding.verdict
     resource = verdict.traits
-    shown = f"{limit:,} {resource.plural}" if resource.unit == "count" else format_amount(limit, resource.unit)
+    shown = (
+        f"{limit:,} {resource.plural}"
+        if resource.unit == "count"
+        else format_amount(limit, resource.unit)
+    )
     when = f"{process} reaches its limit of {shown}{resource.limit} after ≈ {at:,.0f} iterations"
-    return with_kind(f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when, verdict.kind)
+    return with_kind(
+        f"without garbage collection, {when}" if verdict.outcome == "unclosed" else when,
+        verdict.kind,
+    )
 
 
 def origin_rows(culprit: Culprit, width: int) -> Iterator[Row]:
@@ -432,17 +503,25 @@ def holder_rows(culprit: Culprit) -> Iterator[Row]:
     if culprit.owner is not None:
         # Never shortened: readers search the source for this name.
         all_owners = (culprit.owner, *culprit.others)
-        shares = [f" (+{one.gained:.1f}/iter)" if culprit.others and one.gained else "" for one in all_owners]
-        names = [(one.name or one.root) + share for one, share in zip(all_owners, shares, strict=True)]
+        shares = [
+            f" (+{one.gained:.1f}/iter)" if culprit.others and one.gained else ""
+            for one in all_owners
+        ]
+        names = [
+            (one.name or one.root) + share for one, share in zip(all_owners, shares, strict=True)
+        ]
         yield from under("held by", [names[0], *(f"and {name}" for name in names[1:])])
-    elif "owner" in culprit.unresolved and culprit.unresolved["owner"] != culprit.unresolved.get("site"):
+    elif "owner" in culprit.unresolved and culprit.unresolved["owner"] != culprit.unresolved.get(
+        "site"
+    ):
         yield "held by", f"not resolved: {culprit.unresolved['owner']}"
 
 
 def headline_of_culprit(culprit: Culprit) -> tuple[str, str]:
     """Return the line to change as ``file:line``, and what it calls, or else the function that contains the line.
 
-    If the line is unknown, the first text names the owner, and the second is empty. Without an owner, both are empty.
+    If the line is unknown, the first text names the owner, and the second is empty. Without an
+    owner, both are empty.
     """
     site, owner = culprit.site, culprit.owner
     if site is None:
@@ -502,11 +581,15 @@ def _site_rows(where: CreationPath, source: str, verb: str, width: int) -> Itera
     if source:
         yield "", SOURCE_INDENT + shorten(source, width - 2)
     at = where.path.index(where.site)
-    # The innermost line outside the standard library comes first, because the standard library is rarely at fault.
+    # The innermost line outside the standard library comes first, because the standard library is
+    # rarely at fault.
     library = next((one for one in reversed(where.path) if not is_standard(one.file)), where.site)
     for inner in dict.fromkeys((library, where.path[-1])):
         if inner != where.site:
-            yield "", shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width)
+            yield (
+                "",
+                shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width),
+            )
     for caller in where.path[:at][::-1][:_MAX_CALLERS]:
         yield "", shorten(f"called from {_format_site(caller)}", width)
     if where.process:
@@ -522,11 +605,13 @@ def _site_rows(where: CreationPath, source: str, verb: str, width: int) -> Itera
 def references(owner: Owner | None, width: int) -> Iterator[Row]:
     """Yield the lines of the path from the root of the owner to the retained object; nothing if it is unknown.
 
-    The second text is a note on the reference to the growing container; there is room for it and for `ARROW`.
+    The second text is a note on the reference to the growing container; there is room for it and
+    for `ARROW`.
     """
     if owner is None or not owner.steps:
         return
-    # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the rest is shown.
+    # The count in "20 × bytes, ..." depends on how long the search for the owner ran, so only the
+    # rest is shown.
     _count, times, kind = owner.holds.partition(" × ")
     targets = [*(step.holder for step in owner.steps[1:]), kind if times else owner.holds]
     yield shorten(owner.root, width), ""
@@ -537,7 +622,10 @@ def references(owner: Owner | None, width: int) -> Iterator[Row]:
         if at > depth == half:
             yield f"{'  ' * depth}… {count - _MAX_STEPS} more references", ""
         note = grows if _is_marked(*owner.steps[at : at + 2], first=at == 0) else ""
-        line, room = f"{'  ' * depth}└ {owner.steps[at].via} → ", width - (len(ARROW + note) if note else 0)
+        line, room = (
+            f"{'  ' * depth}└ {owner.steps[at].via} → ",
+            width - (len(ARROW + note) if note else 0),
+        )
         yield shorten(line + truncate(targets[at], room - len(line)), room), note
 
 
@@ -551,10 +639,11 @@ def _is_marked(step: Step, following: Step | None = None, *, first: bool) -> boo
 def junit_properties(finding: Finding) -> list[tuple[str, str]]:
     """Return names and values of the properties.
 
-    A green test has one, so that the file of a large suite stays small: ``leakcheck.floor``, the growth that would have
-    been caught, or ``leakcheck`` if there is none. Another test has ``leakcheck.<resource>`` for each verdict that is
-    not green, ``leakcheck.finding`` (its fingerprint, as in the JSON report), and where they are known
-    ``leakcheck.site`` and ``leakcheck.known`` (the entry in the file of known leaks).
+    A green test has one, so that the file of a large suite stays small: ``leakcheck.floor``, the
+    growth that would have been caught, or ``leakcheck`` if there is none. Another test has
+    ``leakcheck.<resource>`` for each verdict that is not green, ``leakcheck.finding`` (its
+    fingerprint, as in the JSON report), and where they are known ``leakcheck.site`` and
+    ``leakcheck.known`` (the entry in the file of known leaks).
     """
     if finding.colour == "green":
         floors = floors_text([finding])
@@ -599,10 +688,15 @@ def _scaling_rows(finding: Finding, scaled: Scaled) -> Iterator[Row]:
             if law.exponent is not None:
                 text = f"{law.order}: +{format_amount(law.slope, verdict.traits.unit)} per {per(finding)}"
                 if law.exponents is not None and len(scaled.points) > _TOO_FEW_SIZES:
-                    text += ", exponent {:.2f} ({:.2f} to {:.2f})".format(law.exponent, *law.exponents)
+                    text += ", exponent {:.2f} ({:.2f} to {:.2f})".format(
+                        law.exponent, *law.exponents
+                    )
                 yield "law", with_kind(text, verdict.kind)
         if verdict is not finding.verdict and verdict.reason:
-            yield "", f"{verdict.outcome.replace('_', ' ')}: {with_kind(verdict.reason, verdict.kind)}"
+            yield (
+                "",
+                f"{verdict.outcome.replace('_', ' ')}: {with_kind(verdict.reason, verdict.kind)}",
+            )
     yield from _phase_rows(scaled)
     yield "measured", _describe_method(scaled, shown)
 
@@ -617,7 +711,9 @@ def _chart_rows(scaled: Scaled, verdict: Verdict) -> Iterator[Row]:
     for point, peak, text in zip(scaled.points, peaks, texts, strict=True):
         bar = LEVELS[-1] * round(_MAX_BAR_WIDTH * peak / max(*peaks, 1)) or LEVELS[0]
         parts = _format_parts(point, verdict.resource)
-        lines.append("  ".join(filter(None, (f"{point.size:>{long}}", f"{text:>{wide}}", bar, parts))) + kind)
+        lines.append(
+            "  ".join(filter(None, (f"{point.size:>{long}}", f"{text:>{wide}}", bar, parts))) + kind
+        )
     yield from under(verdict.resource.removeprefix(GAUGE_PREFIX), lines)
 
 
@@ -629,20 +725,29 @@ def _format_parts(point: Point, resource: str) -> str:
         each = f"{low} to {high} each" if low != high else f"{low} each"
         text = " + ".join(format_amount(peak, unit) for peak in ranks)
         return text if len(text) <= _MAX_RANKS_WIDTH else each
-    return f"{format_amount(point.children, unit)} of it in children" if resource == RESIDENT and point.children else ""
+    return (
+        f"{format_amount(point.children, unit)} of it in children"
+        if resource == RESIDENT and point.children
+        else ""
+    )
 
 
 def _phase_rows(scaled: Scaled) -> Iterator[Row]:
     """Yield the phases (parts of the test) at the largest size, as read in the rank with the highest peak."""
-    recording = max(scaled.points[-1].recordings, key=lambda one: max(one.peaks.values(), default=0))
+    recording = max(
+        scaled.points[-1].recordings, key=lambda one: max(one.peaks.values(), default=0)
+    )
     lines = []
     for phase in recording.phases:
         amounts = ", ".join(
-            with_kind(f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name))
+            with_kind(
+                f"{name} {format_amount(peak, find_resource(name).unit)}", recording.kind(name)
+            )
             for name, peak in phase.amounts.items()
         )
         highest = f" (highest of {phase.count})" if phase.count > 1 else ""
-        # Phases have no amounts for gauges (counters that the test defines), so a phase may have no amounts at all.
+        # Phases have no amounts for gauges (counters that the test defines), so a phase may have no
+        # amounts at all.
         lines += [f"{phase.label}: {amounts}{highest}"] if amounts else []
     yield from under("phases", lines)
 
@@ -657,7 +762,11 @@ def _describe_method(scaled: Scaled, resources: set[str]) -> str:
     parts = [f"the test's body, in {where}"]
     if RESIDENT in resources:
         ranks = scaled.engine not in ("", "thread")
-        children = "child processes of ranks not included" if ranks else "child processes read from outside"
+        children = (
+            "child processes of ranks not included"
+            if ranks
+            else "child processes read from outside"
+        )
         parts.append(f"memory read between calls and from the kernel's high-water mark, {children}")
     if resources - {RESIDENT}:
         parts.append("counters are read at each call and return, not within a C call")

@@ -23,7 +23,9 @@ from pytest_leakcheck.model.units import format_count
 
 T = TypeVar("T")
 # The start of a report of any version: older ones have the findings in the same object.
-REPORT: Final = Ours("a JSON report", re.compile(rb'\s*\{\s*"schema"\s*:\s*(\d{1,9})\s*,\s*"(?:resources|findings)"'))
+REPORT: Final = Ours(
+    "a JSON report", re.compile(rb'\s*\{\s*"schema"\s*:\s*(\d{1,9})\s*,\s*"(?:resources|findings)"')
+)
 _BEGIN_BYTES: Final = 4096
 _LAST: Final = '{"session"'
 _ADVICE: Final = "write a new report: pytest --leakcheck --leakcheck-json=FILE"
@@ -79,7 +81,8 @@ class LastLine:
 
     Attributes:
         session: The session as a whole.
-        causes: The causes of what is not green, red ones first, so that a reader need not group the findings.
+        causes: The causes of what is not green, red ones first, so that a reader need not group the
+            findings.
     """
 
     session: Session
@@ -146,7 +149,9 @@ def read(path: Path) -> Report:
                     # A killed session was writing it.
                     break
                 if line.startswith(_LAST):
-                    return Report(tuple(findings), resources, _decode(LastLine, line, number).session)
+                    return Report(
+                        tuple(findings), resources, _decode(LastLine, line, number).session
+                    )
                 findings.append(_decode(Finding, line, number))
     return Report(tuple(findings), resources)
 

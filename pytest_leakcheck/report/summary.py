@@ -14,14 +14,25 @@ from pytest_leakcheck.model.escaping import in_markdown, in_message, in_property
 from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Finding, format_tests
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
-from pytest_leakcheck.report.finding_text import WIDTH, floors_text, green_lines, headline, uncounted
+from pytest_leakcheck.report.finding_text import (
+    WIDTH,
+    floors_text,
+    green_lines,
+    headline,
+    uncounted,
+)
 from pytest_leakcheck.report.glyphs import shorten
 
 # The outcome of a test that passed at first and failed in a later iteration, in the count of tests.
 NOT_REPEATABLE: Final = "do not repeat"
 # The outcome of a test whose leak the file of known leaks lists.
 _KNOWN: Final = "known"
-_ORDER: Final = (*WORST_FIRST[: WORST_FIRST.index("inconclusive")], _KNOWN, NOT_REPEATABLE, *WORST_FIRST[3:])
+_ORDER: Final = (
+    *WORST_FIRST[: WORST_FIRST.index("inconclusive")],
+    _KNOWN,
+    NOT_REPEATABLE,
+    *WORST_FIRST[3:],
+)
 # Why a test has no verdict, if nothing else is known.
 _BY_ITSELF: Final = "fail or skip by themselves"
 # GitHub shows this many annotations of a step.
@@ -34,9 +45,11 @@ class Tally:
     """What the section says of all tests together, without their findings.
 
     Attributes:
-        worst: The worst outcome of each judged test, over all its loops and blocks, or `NOT_REPEATABLE`.
+        worst: The worst outcome of each judged test, over all its loops and blocks, or
+            `NOT_REPEATABLE`.
         causes: The fingerprints of the red findings and of known leaks, by outcome.
-        not_judged: Why each other test is not judged, in a few words; empty if it failed or was skipped by itself.
+        not_judged: Why each other test is not judged, in a few words; empty if it failed or was
+            skipped by itself.
         out_of_time: How many tests are not judged on all resources, because their time was over.
     """
 
@@ -66,18 +79,23 @@ class Tally:
             self.seconds += finding.recording.seconds
             return
         # One text for all tests: the outcome of a finding that was decoded has a text of its own.
-        self.worst[finding.test] = sys.intern(min(outcome, self.worst.get(finding.test, "ok"), key=_ORDER.index))
+        self.worst[finding.test] = sys.intern(
+            min(outcome, self.worst.get(finding.test, "ok"), key=_ORDER.index)
+        )
         if finding.colour == "red" or finding.known:
             self.causes.setdefault(outcome, set()).add(finding.known or finding.fingerprint)
         self.out_of_time += bool(finding.out_of_time)
         self.seconds += finding.recording.seconds
         self.unavailable |= finding.recording.unavailable
-        self.not_forked.update(text for name, text in finding.recording.environment.items() if name == "not forked")
+        self.not_forked.update(
+            text for name, text in finding.recording.environment.items() if name == "not forked"
+        )
 
     def add_run(self, test: str, reason: str) -> None:
         """Add a test that has run, and why it is not judged (empty if it is); `add` adds its findings, if any."""
         if test in self.worst:
-            # The report of an earlier phase had no finding. A session of thousands of tests keeps one entry for each.
+            # The report of an earlier phase had no finding. A session of thousands of tests keeps
+            # one entry for each.
             self.not_judged.pop(test, None)
         else:
             self.not_judged[test] = reason
@@ -89,7 +107,11 @@ class Tally:
 
     def not_judged_for(self, reason: str) -> list[str]:
         """Return the tests that are not judged for a reason."""
-        return [test for test, why in self.not_judged.items() if why == reason and test not in self.worst]
+        return [
+            test
+            for test, why in self.not_judged.items()
+            if why == reason and test not in self.worst
+        ]
 
     @property
     def tests(self) -> int:
@@ -103,8 +125,15 @@ class Tally:
         parts = []
         for outcome in (one for one in ("ok", *_ORDER[:-1]) if counts[one]):
             count, causes = counts[outcome], len(self.causes.get(outcome, ()))
-            words = outcome.replace("_", " ") if outcome != NOT_REPEATABLE or count > 1 else "does not repeat"
-            parts.append(f"{count:,} {words}" + (f" ({format_count(causes, 'cause')})" if 0 < causes < count else ""))
+            words = (
+                outcome.replace("_", " ")
+                if outcome != NOT_REPEATABLE or count > 1
+                else "does not repeat"
+            )
+            parts.append(
+                f"{count:,} {words}"
+                + (f" ({format_count(causes, 'cause')})" if 0 < causes < count else "")
+            )
         if without := self.without_finding:
             counted = Counter(reason or _BY_ITSELF for reason in without)
             # By number, then by name: xdist workers report in any order.
@@ -114,7 +143,9 @@ class Tally:
             )
         if self.worst:
             # With xdist workers the sum covers all of them and can exceed the wall time.
-            parts.append(f"repeating took {self.seconds:.1f} s{'' if self.seconds <= seconds else ' in all workers'}")
+            parts.append(
+                f"repeating took {self.seconds:.1f} s{'' if self.seconds <= seconds else ' in all workers'}"
+            )
         return f"{format_count(self.tests, 'test')}: " + " · ".join(parts)
 
     @property
@@ -131,7 +162,11 @@ class Tally:
     def memory_not_judged(self) -> str:
         """In how many tests the time did not suffice to judge memory; empty if it did in all."""
         tests = f"{self.out_of_time:,} of {len(self.worst):,} tests"
-        return f"memory not judged in {tests}, for lack of time: --leakcheck-max-time" if self.out_of_time else ""
+        return (
+            f"memory not judged in {tests}, for lack of time: --leakcheck-max-time"
+            if self.out_of_time
+            else ""
+        )
 
     @property
     def failing_paths(self) -> list[str]:
@@ -152,15 +187,20 @@ class Tally:
     def started(self) -> list[str]:
         """A line for each reason for which processes of isolated tests were started."""
         counted = self.not_forked.most_common()
-        return [f"started, not forked: {format_count(count, 'isolated test')} ({reason})" for reason, count in counted]
+        return [
+            f"started, not forked: {format_count(count, 'isolated test')} ({reason})"
+            for reason, count in counted
+        ]
 
 
-def summary_lines(findings: Sequence[Finding], tally: Tally, wanted: str) -> Iterator[tuple[str, str]]:
+def summary_lines(
+    findings: Sequence[Finding], tally: Tally, wanted: str
+) -> Iterator[tuple[str, str]]:
     """Yield the lines of the section as (color, text); findings with equal fingerprints share a line.
 
-    Findings come in order of arrival; green ones may be missing if they are not `wanted`: ``failed`` leaves out green
-    ones, ``sensitivity`` adds, per resource, the smallest leak that all of the green findings exclude, ``all`` lists
-    each green finding, and ``none`` yields nothing.
+    Findings come in order of arrival; green ones may be missing if they are not `wanted`:
+    ``failed`` leaves out green ones, ``sensitivity`` adds, per resource, the smallest leak that all
+    of the green findings exclude, ``all`` lists each green finding, and ``none`` yields nothing.
     """
     if wanted == "none":
         return
@@ -208,7 +248,9 @@ def _group_lines(group: Sequence[Finding]) -> Iterator[tuple[str, str]]:
 
 def _format_rates(group: Sequence[Finding]) -> str:
     """Return the lowest and the highest rate of findings with one cause; empty if they are equal, or no rates."""
-    if any(one.scaled is not None or one.verdict.outcome not in ("leak", "unclosed") for one in group):
+    if any(
+        one.scaled is not None or one.verdict.outcome not in ("leak", "unclosed") for one in group
+    ):
         return ""
     unit = find_resource(group[0].verdict.resource).unit
     rates = format_rates([one.verdict.slope for one in group], unit)
@@ -217,7 +259,9 @@ def _format_rates(group: Sequence[Finding]) -> str:
 
 def fold(line: str) -> list[str]:
     """Break a line that is longer than the report is wide; the next ones are indented."""
-    return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(
+        line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _wrap_dim(text: str) -> Iterator[tuple[str, str]]:
@@ -246,7 +290,13 @@ def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
         word = f"known {cause.outcome}" if cause.known else cause.outcome.replace("_", " ")
         file = cause.site and (_relative(cause.site.file, root) or short_file(cause.site.file))
         line = f"{file}:{cause.site.line}" if cause.site else ""
-        cells = (short_id(cause.finding), _growth(cause), line, _owner(cause), format_tests(cause.tests))
+        cells = (
+            short_id(cause.finding),
+            _growth(cause),
+            line,
+            _owner(cause),
+            format_tests(cause.tests),
+        )
         # In code, GitHub links no names of people, issues and mails.
         row = f"| {' | '.join((word, *(f'<code>{in_markdown(cell)}</code>' if cell else '' for cell in cells)))} |"
         size += len(row.encode()) + 1
@@ -266,7 +316,11 @@ def _owner(cause: Cause) -> str:
 
 
 def _message(cause: Cause) -> str:
-    made = f"in {cause.site.function}, {short_file(cause.site.file)}:{cause.site.line}" if cause.site else ""
+    made = (
+        f"in {cause.site.function}, {short_file(cause.site.file)}:{cause.site.line}"
+        if cause.site
+        else ""
+    )
     held = f"held by {_owner(cause)}" if cause.owner else ""
     return "; ".join(filter(None, (_growth(cause), made, held, format_tests(cause.tests))))
 

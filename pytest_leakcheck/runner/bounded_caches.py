@@ -32,18 +32,20 @@ from pytest_leakcheck.model.resources import OBJECTS, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.runner.sampler import Sampler
 
-# If several caches together hold the growth, they count as full only if those that are full hold at least this share.
+# If several caches together hold the growth, they count as full only if those that are full hold at
+# least this share.
 _MIN_FULL_SHARE: Final = 0.5
 # At most this many of the newest entries are compared with the same number of the oldest ones.
 _COMPARED_ENTRIES: Final = 32
 # Their references are followed to this depth, or until this many objects have been found.
 _MAX_DEPTH: Final = 5
 _MAX_COMPARED_PARTS: Final = 20_000
-# If older entries remain, new entries that replaced others explain growth only if they outweigh the older ones by this
-# factor, in objects or in bytes.
+# If older entries remain, new entries that replaced others explain growth only if they outweigh the
+# older ones by this factor, in objects or in bytes.
 _MIN_WEIGHT_RATIO: Final = 1.1
-# With so many entries, a container from which the program removes some is no cache that is filling, unless its bound is
-# known. Most defaults are no larger: 500 statements of SQLAlchemy, 300 entries of Django's cache, 128 of cachetools.
+# With so many entries, a container from which the program removes some is no cache that is filling,
+# unless its bound is known. Most defaults are no larger: 500 statements of SQLAlchemy, 300 entries
+# of Django's cache, 128 of cachetools.
 MOST_UNDECIDED: Final = 500
 # CPython keeps one object for each of these numbers.
 _SHARED_INTS: Final = range(-5, 257)
@@ -58,7 +60,8 @@ class CacheFill:
         retained: How much of the resource the new entries hold, in its unit.
         full: Owners that have reached their bound hold at least half of `retained`.
         left: The most entries that one of the owners can still gain.
-        at_most: How much of the resource the new entries will hold when all owners are full; infinity if unknown.
+        at_most: How much of the resource the new entries will hold when all owners are full;
+            infinity if unknown.
         is_bounded: Whether all bounds are known.
     """
 
@@ -94,9 +97,9 @@ class Pruned:
 class _OwnerAtStart:
     """The state of an owner at the start."""
 
-    # `mark` identifies its newest entry: the ``id()`` of the last one of a deque, or the misses of an ``lru_cache``.
-    # `replaced`: since it was full, all its entries were replaced once. Later ones are as large as those before, so
-    # they explain no growth.
+    # `mark` identifies its newest entry: the ``id()`` of the last one of a deque, or the misses of
+    # an ``lru_cache``. `replaced`: since it was full, all its entries were replaced once. Later
+    # ones are as large as those before, so they explain no growth.
 
     owner: weakref.ref[Any]
     filled: int
@@ -121,7 +124,8 @@ def _candidates() -> Sequence[Any]:
     """Return the objects to search for bounded owners: all in the first measurement of a process, later the young ones."""
     if _seen is not None and gc.get_freeze_count() <= _seen.frozen:
         return [*gc.get_objects(0), *gc.get_objects(1)]
-    # The program may have frozen objects itself. Its caches are then listed only while nothing is frozen.
+    # The program may have frozen objects itself. Its caches are then listed only while nothing is
+    # frozen.
     frozen = has_frozen()
     if frozen:
         # Existing garbage must not be frozen with the rest.
@@ -141,7 +145,9 @@ def _drop_unused(views: list[Any]) -> list[Any]:
 
 def _find_views(objects: Sequence[Any]) -> list[Any]:
     kind: Any = getattr(sys.modules.get("pandas._libs.internals"), "BlockValuesRefs", None)
-    return list(compress(objects, map(id(kind).__eq__, map(id, map(type, objects))))) if kind else []
+    return (
+        list(compress(objects, map(id(kind).__eq__, map(id, map(type, objects))))) if kind else []
+    )
 
 
 def new_views() -> frozenset[int]:
@@ -151,24 +157,32 @@ def new_views() -> frozenset[int]:
 
 def _known_owners() -> tuple[Any, ...]:
     """Return the owners that the last measurement knew and that still exist."""
-    return tuple(owner for one in _seen.owners if (owner := one()) is not None) if _seen is not None else ()
+    return (
+        tuple(owner for one in _seen.owners if (owner := one()) is not None)
+        if _seen is not None
+        else ()
+    )
 
 
 class BoundedOwners:
     """The bounded owners of the process, and how full each was at the start.
 
-    An owner is an object with a readable bound: a ``functools.lru_cache`` with a ``maxsize``, a ``deque`` with a
-    ``maxlen``, a ``ThreadPoolExecutor``, or torch's references to tensors of workers. pandas' references to views are
-    recorded separately. Create this object before the harness freezes all others: the collector does not list frozen
-    objects. Only the first of a process walks all tracked objects (90 ms for 250,000). Later ones know what the last one
-    knew, and list the young objects; what is missing then is found on suspicion (`find_earlier`).
+    An owner is an object with a readable bound: a ``functools.lru_cache`` with a ``maxsize``, a
+    ``deque`` with a ``maxlen``, a ``ThreadPoolExecutor``, or torch's references to tensors of
+    workers. pandas' references to views are recorded separately. Create this object before the
+    harness freezes all others: the collector does not list frozen objects. Only the first of a
+    process walks all tracked objects (90 ms for 250,000). Later ones know what the last one knew,
+    and list the young objects; what is missing then is found on suspicion (`find_earlier`).
     """
 
     def __init__(self) -> None:
         self._start: list[_OwnerAtStart] = []
         self._frozen = gc.get_freeze_count()
-        # Strong references, as they do not support weak ones. They are small, and go once nothing else refers to them.
-        self._views = [(one, len(one.referenced_blocks)) for one in _drop_unused(_seen.views if _seen else [])]
+        # Strong references, as they do not support weak ones. They are small, and go once nothing
+        # else refers to them.
+        self._views = [
+            (one, len(one.referenced_blocks)) for one in _drop_unused(_seen.views if _seen else [])
+        ]
         self._pruned: list[Pruned] = []
         self._remember(_known_owners(), new=False)
         self._add(_candidates())
@@ -177,11 +191,17 @@ class BoundedOwners:
         """Record the owners among these objects, but no views that are `new`, by their ``id()``."""
         self._remember(objects, new=False)
         known = {id(views) for views, _then in self._views}.union(new)
-        self._views += [(one, len(one.referenced_blocks)) for one in _find_views(objects) if id(one) not in known]
+        self._views += [
+            (one, len(one.referenced_blocks))
+            for one in _find_views(objects)
+            if id(one) not in known
+        ]
 
     def add_pruned(self, pruned: Pruned) -> bool:
         """Record a container that fills, and return whether it may do so longer: it was not known, and is not full."""
-        if pruned.entries >= pruned.most or any(one.container is pruned.container for one in self._pruned):
+        if pruned.entries >= pruned.most or any(
+            one.container is pruned.container for one in self._pruned
+        ):
             return False
         self._pruned.append(pruned)
         return True
@@ -224,17 +244,23 @@ class BoundedOwners:
     def identities(self) -> frozenset[int]:
         """Return the ``id()`` of each owner, and of the dict of each ``lru_cache``."""
         owners = [owner for start in self._start if (owner := start.owner()) is not None]
-        tables = [table for owner in owners if type(owner) is LRU and (table := find_entry_table(owner)) is not None]
+        tables = [
+            table
+            for owner in owners
+            if type(owner) is LRU and (table := find_entry_table(owner)) is not None
+        ]
         return frozenset(map(id, (*owners, *tables)))
 
     def filling(self, resource: str, identities: Collection[Hashable] = ()) -> CacheFill | None:
         """Return how much of a resource the new entries of the owners hold; None if they hold nothing.
 
-        Owners that are still filling or have just become full have new entries. Among the owners created since the
-        start, only the one that holds most counts, because a growing number of owners is not a cache that fills. If the
-        resource counts handles, `identities` are the new ones.
+        Owners that are still filling or have just become full have new entries. Among the owners
+        created since the start, only the one that holds most counts, because a growing number of
+        owners is not a cache that fills. If the resource counts handles, `identities` are the new
+        ones.
         """
-        # Owners created since the start began empty. Record them now, because the harness may freeze them next.
+        # Owners created since the start began empty. Record them now, because the harness may
+        # freeze them next.
         self._remember(gc.get_objects(), new=True)
         found: list[CacheFill] = []
         of_new: list[CacheFill] = []
@@ -265,14 +291,17 @@ class BoundedOwners:
         gained = sum(max(0, len(views.referenced_blocks) - then) for views, then in self._views)
         if find_resource(resource).made_of not in ("objects", "blocks") or not gained:
             return None
-        fullest = max((views for views, _then in self._views), key=lambda views: len(views.referenced_blocks))
+        fullest = max(
+            (views for views, _then in self._views), key=lambda views: len(views.referenced_blocks)
+        )
         text = f"pandas' references to views: {len(fullest.referenced_blocks)} of {fullest.clear_counter}"
         return CacheFill(text, gained, gained, full=False)
 
     def _remember(self, objects: Sequence[Any], *, new: bool) -> None:
         known = {id(owner) for start in self._start if (owner := start.owner()) is not None}
         kinds = {id(kind) for kind in (LRU, deque, _executor_type(), _torch_cache_type())}
-        # `isinstance` would run code of lazy proxies, and comparing classes may run code too. So compare `id(type())`.
+        # `isinstance` would run code of lazy proxies, and comparing classes may run code too. So
+        # compare `id(type())`.
         for candidate in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
             if id(candidate) not in known:
                 fill = _read_fill(candidate)
@@ -281,14 +310,19 @@ class BoundedOwners:
                     self._start.append(_OwnerAtStart(weakref.ref(candidate), filled, new, mark))
 
 
-def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Hashable]) -> CacheFill | None:
+def _measure_gain(
+    start: _OwnerAtStart, resource: str, identities: Collection[Hashable]
+) -> CacheFill | None:
     """Return how much new entries hold; a full owner may grow until larger ones have replaced all entries once."""
     owner = start.owner()
     filled, bound, name = _read_fill(owner) or (0, 0, "")
     gained = filled - start.filled
     if filled >= bound:
         new = _count_new(start, owner, filled)
-        gained = max(gained, 0 if gained <= 0 and (start.replaced or not _outweigh(owner, filled, new)) else new)
+        gained = max(
+            gained,
+            0 if gained <= 0 and (start.replaced or not _outweigh(owner, filled, new)) else new,
+        )
     if gained <= 0:
         return None
     counted = find_resource(resource)
@@ -298,12 +332,16 @@ def _measure_gain(start: _OwnerAtStart, resource: str, identities: Collection[Ha
         # Threads and tensors may hold any amount of memory, but no handles.
         holds = inf if counted.is_memory else 0
     else:
-        holds = retained(resource, _list_newest_entries(owner, filled, gained), identities) + _measure_overhead(
-            owner, counted, gained
-        )
+        holds = retained(
+            resource, _list_newest_entries(owner, filled, gained), identities
+        ) + _measure_overhead(owner, counted, gained)
     text = f"{name}: {filled:,} of {bound:,}"
     left = bound - filled
-    return CacheFill(text, holds, gained, filled >= bound, left, holds * (1 + left / gained)) if holds else None
+    return (
+        CacheFill(text, holds, gained, filled >= bound, left, holds * (1 + left / gained))
+        if holds
+        else None
+    )
 
 
 def _measure_pruned(one: Pruned, resource: str) -> CacheFill | None:
@@ -341,7 +379,9 @@ def _count_new(start: _OwnerAtStart, owner: Any, filled: int) -> int:
     if start.mark is None:
         return filled
     # Copy the deque in one step, because another thread may change it meanwhile.
-    return next((at for at, one in enumerate(reversed(list(owner))) if id(one) == start.mark), filled)
+    return next(
+        (at for at, one in enumerate(reversed(list(owner))) if id(one) == start.mark), filled
+    )
 
 
 def _outweigh(owner: Any, filled: int, new: int) -> bool:
@@ -351,21 +391,30 @@ def _outweigh(owner: Any, filled: int, new: int) -> bool:
     entries = _list_newest_entries(owner, filled, filled)
     count = min(_COMPARED_ENTRIES, new, filled - new) * len(entries) // filled
     newest, oldest = _find_own_parts(entries[-count:], entries[:count])
-    return any(new > _MIN_WEIGHT_RATIO * old for new, old in zip(_weigh(newest), _weigh(oldest), strict=True))
+    return any(
+        new > _MIN_WEIGHT_RATIO * old
+        for new, old in zip(_weigh(newest), _weigh(oldest), strict=True)
+    )
 
 
-def _find_own_parts(newest: Sequence[object], oldest: Sequence[object]) -> tuple[list[object], list[object]]:
+def _find_own_parts(
+    newest: Sequence[object], oldest: Sequence[object]
+) -> tuple[list[object], list[object]]:
     """Return what only the newest and what only the oldest entries consist of, without the parts that both have."""
     new: dict[int, object] = {}
     old: dict[int, object] = {}
-    levels = zip_longest(*(walk(some, _is_own, _MAX_COMPARED_PARTS) for some in (newest, oldest)), fillvalue={})
+    levels = zip_longest(
+        *(walk(some, _is_own, _MAX_COMPARED_PARTS) for some in (newest, oldest)), fillvalue={}
+    )
     for of_newest, of_oldest in islice(levels, 1 + _MAX_DEPTH):
         new |= of_newest
         old |= of_oldest
         if max(len(new), len(old)) >= _MAX_COMPARED_PARTS:
             break
     common = new.keys() & old.keys()
-    return [one for at, one in new.items() if at not in common], [one for at, one in old.items() if at not in common]
+    return [one for at, one in new.items() if at not in common], [
+        one for at, one in old.items() if at not in common
+    ]
 
 
 def _is_own(one: object) -> bool:
@@ -382,12 +431,19 @@ def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
     if type(owner) is deque:
         return list(owner)[-gained:]
     table = find_entry_table(owner)
-    # The referents of the cache are its keys and results, from the least recently used on, and a few other objects.
-    others = (table, type(owner), getattr(owner, "__wrapped__", None), getattr(owner, "__dict__", None))
+    # The referents of the cache are its keys and results, from the least recently used on, and a
+    # few other objects.
+    others = (
+        table,
+        type(owner),
+        getattr(owner, "__wrapped__", None),
+        getattr(owner, "__dict__", None),
+    )
     entries = [
         one
         for one in gc.get_referents(owner)
-        if not any(one is known for known in others) and not (type(one) is type and class_name(one) == LRU_ENTRY_TYPE)
+        if not any(one is known for known in others)
+        and not (type(one) is type and class_name(one) == LRU_ENTRY_TYPE)
     ]
     # A key and a result per entry come first.
     entries = entries[: 2 * filled]
@@ -405,7 +461,8 @@ def find_entry_table(cache: Any) -> dict[Any, Any] | None:
 def _measure_overhead(owner: Any, resource: Resource, gained: int) -> float:
     """Return how much of the resource the owner itself uses for these entries."""
     if type(owner) is deque:
-        # A deque stores 64 entries in each block of 66 pointers of 8 bytes (Modules/_collectionsmodule.c).
+        # A deque stores 64 entries in each block of 66 pointers of 8 bytes
+        # (Modules/_collectionsmodule.c).
         return 66 * 8 / 64 * gained if resource.in_python_bytes else 0
     if resource.in_python_bytes:
         table = find_entry_table(owner) or {}
@@ -419,7 +476,9 @@ class EmptiedCaches:
 
     def __init__(self) -> None:
         # Hashes, because references to the keys would retain what is being measured.
-        self._start = frozenset(hash((at, key)) for at, cache in _list_caches() for key in list(cache))
+        self._start = frozenset(
+            hash((at, key)) for at, cache in _list_caches() for key in list(cache)
+        )
         self._explained: set[str] = set()
         self._emptied_at = -1
         self._entries = 0
@@ -432,20 +491,27 @@ class EmptiedCaches:
             if self._emptied_at != sampler.samples.n:
                 self._emptied_at = sampler.samples.n
                 self._entries = self.empty()
-            # A few entries do not explain many rises. If the counter falls nevertheless, the cause is another one, such
-            # as an arena of the interpreter's allocator that became free: 1 MiB of mapped memory at once.
+            # A few entries do not explain many rises. If the counter falls nevertheless, the cause
+            # is another one, such as an arena of the interpreter's allocator that became free: 1
+            # MiB of mapped memory at once.
             enough = 2 * self._entries >= sampler.samples.rises(name)
-            if not enough or not 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0:
+            if (
+                not enough
+                or not 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0
+            ):
                 return False
-            # Record the explanation, because the fall cannot be seen again: it is attributed to the harness, so the
-            # series continues as if the entries still existed.
+            # Record the explanation, because the fall cannot be seen again: it is attributed to the
+            # harness, so the series continues as if the entries still existed.
             self._explained.add(name)
         return True
 
     def empty(self) -> int:
         """Remove the entries added since the start, and return their number."""
         new = [
-            (cache, key) for at, cache in _list_caches() for key in list(cache) if hash((at, key)) not in self._start
+            (cache, key)
+            for at, cache in _list_caches()
+            for key in list(cache)
+            if hash((at, key)) not in self._start
         ]
         for cache, key in new:
             cache.pop(key, None)
@@ -495,15 +561,16 @@ def tracers_of_coverage() -> int:
 class KnownCaches:
     """Each bounded ``functools.lru_cache`` that earlier measurements have found, and how many objects it holds.
 
-    A screen takes a few milliseconds, too few to search all objects for caches. Create this object before the harness
-    freezes them. A full judgement estimates what caches hold (`BoundedOwners`); here it is exact: the objects that
-    exist only because the caches refer to them.
+    A screen takes a few milliseconds, too few to search all objects for caches. Create this object
+    before the harness freezes them. A full judgement estimates what caches hold (`BoundedOwners`);
+    here it is exact: the objects that exist only because the caches refer to them.
     """
 
     def __init__(self) -> None:
         caches = [owner for owner in _known_owners() if type(owner) is LRU]
         self._caches = [(weakref.ref(cache), cache.cache_info().misses) for cache in caches]
-        # In an array, because an int object would be a block that the harness allocates in the series.
+        # In an array, because an int object would be a block that the harness allocates in the
+        # series.
         self._noted = array("q", (0,))
 
     def note(self) -> bool:

@@ -1,8 +1,9 @@
 """Find the cause of a red (failing) verdict in a few more iterations, which are traced in several ways.
 
-Handles are followed from the call that created them to the end of the iteration, `tracemalloc` follows what Python
-allocates, and any other growth is charged to the calls in which it occurs. The sizes of all containers are compared
-before and after, and the references to what grew are followed back to a root.
+Handles are followed from the call that created them to the end of the iteration, `tracemalloc`
+follows what Python allocates, and any other growth is charged to the calls in which it occurs. The
+sizes of all containers are compared before and after, and the references to what grew are followed
+back to a root.
 """
 
 from __future__ import annotations
@@ -37,9 +38,19 @@ from pytest_leakcheck.attribution.call_paths import (
 )
 from pytest_leakcheck.attribution.handles import HandleKind, Identities, pieces_of, things_of
 from pytest_leakcheck.attribution.heap.append_only import are_append_only
-from pytest_leakcheck.attribution.heap.cycles import find_garbage, handles_in, largest_in, name_cycles
+from pytest_leakcheck.attribution.heap.cycles import (
+    find_garbage,
+    handles_in,
+    largest_in,
+    name_cycles,
+)
 from pytest_leakcheck.attribution.heap.eviction import find_eviction
-from pytest_leakcheck.attribution.heap.growing_containers import LEAST, Census, GrowingContainer, newcomers
+from pytest_leakcheck.attribution.heap.growing_containers import (
+    LEAST,
+    Census,
+    GrowingContainer,
+    newcomers,
+)
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget, search
 from pytest_leakcheck.attribution.heap.reference_paths import count_exit_callbacks, is_ours
@@ -64,23 +75,27 @@ from pytest_leakcheck.runner.sampler import Sampler
 
 # Iterations that must be left to look for the line that stores what is retained in its owner.
 _KEEPER_ITERATIONS: Final = 6
-# The search for the owner may always take this many seconds; it takes less than one in most programs.
+# The search for the owner may always take this many seconds; it takes less than one in most
+# programs.
 _MIN_OWNER_SECONDS: Final = 5.0
 # The two walks of a search over all tracked objects take about 1 us for each.
 _SECONDS_PER_OBJECT: Final = 2e-6
-# A resource that grows in a smaller share of the iterations is searched for at its own rate. A kind of object is reported
-# only if at least this share of the expected number exists,
+# A resource that grows in a smaller share of the iterations is searched for at its own rate. A kind
+# of object is reported only if at least this share of the expected number exists,
 _MIN_FREQUENT_RATIO: Final = 0.5
 # and if its objects hold at least this share of retained bytes.
 _MIN_BYTES_SHARE: Final = 0.1
-# Python has allocated resident memory only if the exact counters of memory show this share of its growth.
+# Python has allocated resident memory only if the exact counters of memory show this share of its
+# growth.
 _MIN_SHOWN_RATIO: Final = 0.5
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
 # So many causes whose entries go into one container are tried.
 _MOST_CONFIRMED: Final = 3
 # Functions whose descriptors no object closes.
-_MAKES_NUMBERS: Final = frozenset({"dup()", "eventfd()", "memfd_create()", "open()", "pipe()", "pipe2()"})
+_MAKES_NUMBERS: Final = frozenset(
+    {"dup()", "eventfd()", "memfd_create()", "open()", "pipe()", "pipe2()"}
+)
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
 _REASON_ENDED: Final = "it depends on time, or has ended"
@@ -91,9 +106,10 @@ _TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 class CauseSearch:
     """The search for the cause of a red verdict, or of growth that may become one; `culprit` is None until `end`.
 
-    Call `iteration_done` once before the first iteration and after each one, as long as it returns True. `resource` is the
-    one that grows, and `at_red` has the handles at the verdict. `recurred` is False for a leak that hardly grew in the
-    iterations of the search, although enough of them ran to show it.
+    Call `iteration_done` once before the first iteration and after each one, as long as it returns
+    True. `resource` is the one that grows, and `at_red` has the handles at the verdict. `recurred`
+    is False for a leak that hardly grew in the iterations of the search, although enough of them
+    ran to show it.
     """
 
     def __init__(  # noqa: PLR0913 - what is measured, what has grown, and how far to go
@@ -113,7 +129,8 @@ class CauseSearch:
         # The search needs iterations that run to their end.
         run.ceiling.lift()
         if red.outcome == "unclosed" and red.traits.handles == "fds":
-            # The collector has closed these descriptors already. Only the next iteration shows what they point to.
+            # The collector has closed these descriptors already. Only the next iteration shows what
+            # they point to.
             sampler.instruments.watch.name_released(True)
         self._start, self.at_red = start, handles.take_identities()
         self._is_early = run.red is None
@@ -127,7 +144,9 @@ class CauseSearch:
         self._resource = red.traits
         self._test, self._causes = run.plan.test, run.causes
         plain_seconds = sampler.settling.seconds_per_iteration()
-        reader = sampler.instruments.in_tree if red.resource in TREE else sampler.instruments.counter
+        reader = (
+            sampler.instruments.in_tree if red.resource in TREE else sampler.instruments.counter
+        )
         self._read, self._deadline = reader(red.resource), deadline
         self._schedule = rounds.Schedule(plain_seconds, deadline, self._collect, self._read)
         self.culprit: Culprit | None = None
@@ -141,14 +160,17 @@ class CauseSearch:
         self.pruned: Pruned | None = None
         # Whether it is known already that the growth does not end by itself.
         self.is_unbounded = False
-        # By how much the resource grows for each entry of the owner, if that is found by its name; else 0.
+        # By how much the resource grows for each entry of the owner, if that is found by its name;
+        # else 0.
         self.each = 0.0
         # The test whose cause this is, if it was only confirmed.
         self.recalled = ""
         self._why: dict[str, str] = {}
         self._exits = 0
         self.among_known = among_known
-        self._steps: Generator[None, None, object] = self._recall() if among_known else self._investigate()
+        self._steps: Generator[None, None, object] = (
+            self._recall() if among_known else self._investigate()
+        )
 
     @property
     def has_found(self) -> bool:
@@ -176,7 +198,9 @@ class CauseSearch:
         return True
 
     def _note_failure(self, error: Exception) -> None:
-        failed = f"the search for the cause failed, please report this: {type(error).__name__}: {error}"
+        failed = (
+            f"the search for the cause failed, please report this: {type(error).__name__}: {error}"
+        )
         self._why |= dict.fromkeys(("site", "owner"), failed)
 
     def end(self, why: str = "") -> None:
@@ -190,16 +214,27 @@ class CauseSearch:
             where, kept = self._made.resolve(), self._kept.resolve()
             source = text_of(where.site) if where else ""
             digest = digest_of_file(where.site) if where else ""
-            found = replace(found, where=where, kept=kept.site if kept else None, source=source, digest=digest)
+            found = replace(
+                found, where=where, kept=kept.site if kept else None, source=source, digest=digest
+            )
             found = replace(found, native=self._made.native, companion=self._made.companion)
         except Exception as error:  # noqa: BLE001 - as above
             self._note_failure(error)
-        missing = {"site": not found.where or bool(found.companion), "owner": not found.owner and not found.cycle}
+        missing = {
+            "site": not found.where or bool(found.companion),
+            "owner": not found.owner and not found.cycle,
+        }
         no_time = OutOfTime("no time was left to search for it")
         otherwise = why or ("the iterations ended during the search" if ended_early else no_time)
-        unresolved = {part: self._why.get(part, otherwise) for part, is_missing in missing.items() if is_missing}
+        unresolved = {
+            part: self._why.get(part, otherwise)
+            for part, is_missing in missing.items()
+            if is_missing
+        }
         ran_out = any(isinstance(reason, OutOfTime) for reason in unresolved.values())
-        found = replace(found, unresolved=unresolved, ran_out_of_time=ran_out, iterations=self._schedule.used)
+        found = replace(
+            found, unresolved=unresolved, ran_out_of_time=ran_out, iterations=self._schedule.used
+        )
         self.culprit = replace(found, hint=self._pool or hint_for(found, held))
 
     def collect_own(self) -> None:
@@ -210,7 +245,8 @@ class CauseSearch:
     def held(self) -> Mapping[str, tuple[Remainder, ...]]:
         """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
 
-        If the verdict is about memory or objects, list for it what was created during the search and still exists.
+        If the verdict is about memory or objects, list for it what was created during the search
+        and still exists.
         """
         held = survivors_of(self._sampler, self._verdict, self._start, self.at_red)
         if found := self._kinds or self._entries:
@@ -218,7 +254,8 @@ class CauseSearch:
         return held
 
     def _collect(self) -> None:
-        # As at the end of each measured iteration: if the program has switched the collector off, garbage stays.
+        # As at the end of each measured iteration: if the program has switched the collector off,
+        # garbage stays.
         if self._sampler.instruments.watch.enabled:
             self._sampler.instruments.watch.collect()
 
@@ -243,7 +280,9 @@ class CauseSearch:
         gc.unfreeze()
         objects = len(gc.get_objects())
         before = None
-        has_time = began + objects * _SECONDS_PER_OBJECT < self._schedule.deadline_for(_MIN_OWNER_SECONDS)
+        has_time = began + objects * _SECONDS_PER_OBJECT < self._schedule.deadline_for(
+            _MIN_OWNER_SECONDS
+        )
         if has_time and self._verdict.outcome != "unclosed":
             before = Census(values=self._resource.in_python_bytes)
             # On a busy machine the count alone may take longer than the time that is left.
@@ -252,7 +291,8 @@ class CauseSearch:
         gc.freeze()
         made = yield from self._find_site()
         if self._has_ended(self._schedule):
-            # What has grown instead is a bystander, such as the cache of a library that the search fills.
+            # What has grown instead is a bystander, such as the cache of a library that the search
+            # fills.
             return
         self._made = made
         self._why["site"] = made.why
@@ -264,7 +304,9 @@ class CauseSearch:
             yield from self._find_cycle()
             return
         if before is None:
-            longer = f"a search of {objects:,} objects would take longer than the time that was left"
+            longer = (
+                f"a search of {objects:,} objects would take longer than the time that was left"
+            )
             self._why["owner"] = OutOfTime(longer)
         else:
             yield from self._find_owner(before, made, earlier)
@@ -276,7 +318,10 @@ class CauseSearch:
         known = self._causes.of(self.resource)
         if not known:
             return False
-        schedule, containers = self._schedule.renew(self._deadline), [find_container(cause.owner) for cause in known]
+        schedule, containers = (
+            self._schedule.renew(self._deadline),
+            [find_container(cause.owner) for cause in known],
+        )
         lengths = array("q", map(length, containers))
         for _ in schedule.iterations(1.0, 0):
             yield
@@ -291,13 +336,17 @@ class CauseSearch:
         if (things := self._things()) is None:
             return False
         made = yield from self._follow(things, 1)
-        if made.process or not (test := self._causes.test_with(self.resource, "unclosed", made.line)):
+        if made.process or not (
+            test := self._causes.test_with(self.resource, "unclosed", made.line)
+        ):
             return False
         self._made, self.is_unbounded, self.recalled = made, True, test
         yield from self._find_cycle()
         return True
 
-    def _confirm(self, cause: KnownCause, container: object, schedule: rounds.Schedule) -> Generator[None, None, bool]:
+    def _confirm(
+        self, cause: KnownCause, container: object, schedule: rounds.Schedule
+    ) -> Generator[None, None, bool]:
         of_handles, counted, before = self._resource.made_of == "handles", 0, self.at_red
         # The level and the length, in the beginning and now.
         then, now = array("q", (0, 0)), array("q", (0, 0))
@@ -314,11 +363,15 @@ class CauseSearch:
                 if counted == 0:
                     then[:] = now
             grown, gained = now[0] - then[0], now[1] - then[1]
-            if counted < rounds.OF_EXACT or not cause.explains(grown, gained, counted, self._verdict):
+            if counted < rounds.OF_EXACT or not cause.explains(
+                grown, gained, counted, self._verdict
+            ):
                 return False
             line, expected = cause.site.line, cause.each * gained
             # Other lines may hold as many blocks for a moment.
-            if lines.interrupted or not (lines.line(grown) == line or lines.explains(line, expected)):
+            if lines.interrupted or not (
+                lines.line(grown) == line or lines.explains(line, expected)
+            ):
                 return False
         if of_handles:
             new = handles.new_handles(before, handles.take_identities(), self.resource)
@@ -340,12 +393,22 @@ class CauseSearch:
     def _has_ended(self, schedule: rounds.Schedule) -> bool:
         """Return whether the growth was not seen, though each iteration should have shown it, and note that."""
         # malloc's own cache hides smaller growth.
-        least = max(self._resource.resolution, rounds.MAX_CACHED_BYTES if self._resource.in_python_bytes else 0)
-        slope, shows = self._verdict.slope, self._verdict.outcome != "unclosed" and self._verdict.slope >= least
+        least = max(
+            self._resource.resolution,
+            rounds.MAX_CACHED_BYTES if self._resource.in_python_bytes else 0,
+        )
+        slope, shows = (
+            self._verdict.slope,
+            self._verdict.outcome != "unclosed" and self._verdict.slope >= least,
+        )
         if not shows or schedule.has_grown(slope, self._share):
             return False
-        median = format_rate(max(0.0, upper_median(schedule.rises)), self._resource.unit).partition("/")[0]
-        reason = f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
+        median = format_rate(max(0.0, upper_median(schedule.rises)), self._resource.unit).partition(
+            "/"
+        )[0]
+        reason = (
+            f"{median} of {format_rate(slope, self._resource.unit)} while traced: {_REASON_ENDED}"
+        )
         self._why = dict.fromkeys(("site", "owner"), reason)
         self.recurred = self._verdict.outcome != "leak"
         return True
@@ -354,13 +417,20 @@ class CauseSearch:
         slope, read = self._verdict.slope, self._sampler.instruments.counter(self._verdict.resource)
         if (things := self._things()) is not None:
             made = yield from self._follow(things)
-            if made.path or made.process or self._verdict.outcome != "leak" or not self._resource.of_tree:
+            if (
+                made.path
+                or made.process
+                or self._verdict.outcome != "leak"
+                or not self._resource.of_tree
+            ):
                 return made
             return (yield from self._follow_companion(made))
         made, of_heap = rounds.Creation(), self._resource.in_python_bytes
         if self._resource.in_python and not self._is_past_malloc():
             counted = [name for name, one in RESOURCES.items() if one.made_of == "objects"]
-            steady = of_heap and all(self._sampler.samples.state(name) == "flat" for name in counted)
+            steady = of_heap and all(
+                self._sampler.samples.state(name) == "flat" for name in counted
+            )
             samples = self._sampler.samples
             blocks = samples.above_start(BLOCKS) / samples.n if samples.has(BLOCKS) else inf
             made = yield from rounds.trace_allocations(
@@ -373,8 +443,12 @@ class CauseSearch:
                 blocks=blocks,
             )
         if not made.path:
-            made = yield from rounds.charge(read, slope, self._rate, self._schedule, of_heap=of_heap, of_c=made.of_c)
-            made = yield from rounds.find_line(made, read, slope, self._schedule, self._rate, of_heap=of_heap)
+            made = yield from rounds.charge(
+                read, slope, self._rate, self._schedule, of_heap=of_heap, of_c=made.of_c
+            )
+            made = yield from rounds.find_line(
+                made, read, slope, self._schedule, self._rate, of_heap=of_heap
+            )
         if not made.path and of_heap:
             made = yield from rounds.trace_natively(made, slope, self._rate, self._schedule)
         return made
@@ -392,7 +466,9 @@ class CauseSearch:
             return pieces_of(device)
         return things_of(name, instruments.counter(name), instruments.folders.get(name))
 
-    def _follow(self, things: HandleKind, few: int = rounds.OF_EACH) -> Generator[None, None, rounds.Creation]:
+    def _follow(
+        self, things: HandleKind, few: int = rounds.OF_EACH
+    ) -> Generator[None, None, rounds.Creation]:
         slope, schedule = self._verdict.slope, self._schedule
         is_unclosed = self._verdict.outcome == "unclosed"
         made = yield from rounds.follow(things, slope, schedule, unclosed=is_unclosed, few=few)
@@ -400,18 +476,24 @@ class CauseSearch:
 
     def _follow_companion(self, made: rounds.Creation) -> Generator[None, None, rounds.Creation]:
         """Find the line that creates another countable resource, which has grown by as much; without one, return `made`."""
-        # For example, a thread that waits in ``accept`` reserves the number of a descriptor that no listing shows.
+        # For example, a thread that waits in ``accept`` reserves the number of a descriptor that no
+        # listing shows.
         samples = self._sampler.samples
         total = samples.above_start(self._verdict.resource)
         for name, other in RESOURCES.items():
-            if name == self._verdict.resource or not other.of_tree or samples.state(name) != "growing":
+            if (
+                name == self._verdict.resource
+                or not other.of_tree
+                or samples.state(name) != "growing"
+            ):
                 continue
             if abs(samples.above_start(name) - total) > _MAX_DIFFERENCE_RATIO * total:
                 continue
             if (things := things_of(name, self._sampler.instruments.counter(name))) is not None:
                 found = yield from self._follow(things)
                 if found.path:
-                    # The handles that were found are not those of the verdict, whose owner is searched for.
+                    # The handles that were found are not those of the verdict, whose owner is
+                    # searched for.
                     return replace(found, why=made.why, identities=frozenset(), companion=name)
         return made
 
@@ -421,7 +503,8 @@ class CauseSearch:
         if not self._schedule.used:
             # Nothing was created since the first count, so nothing has grown.
             return
-        # If the program has called `gc.unfreeze`, what the containers have gained is the only evidence.
+        # If the program has called `gc.unfreeze`, what the containers have gained is the only
+        # evidence.
         came, later = (gc.get_objects(), newcomers()) if has_frozen() else ([], frozenset[int]())
         gc.unfreeze()
         try:
@@ -430,7 +513,12 @@ class CauseSearch:
             growing = before.grown(later, ours)
             sought = replace(sought, more=before.more, exits=count_exit_callbacks() - self._exits)
             holders = search(
-                sought, came, growing, earlier | later, ours, deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS)
+                sought,
+                came,
+                growing,
+                earlier | later,
+                ours,
+                deadline=self._schedule.deadline_for(_MIN_OWNER_SECONDS),
             )
             self.pruned = self._find_pruned(holders)
             self._pool = self._describe_pool()
@@ -438,7 +526,9 @@ class CauseSearch:
             if self._resource.in_python:
                 self._kinds = self._retained_kinds(came, holders, growing, before.more)
             elif self._resource.exhausts == "device":
-                self._kinds = tensor_kinds(came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate))
+                self._kinds = tensor_kinds(
+                    came, self._schedule.used, _MIN_FREQUENT_RATIO * min(1.0, self._rate)
+                )
             if not holders.owners and not self._sampler.instruments.watch.enabled:
                 self._name_garbage(came, sought.identities, self._schedule.used)
         finally:
@@ -447,7 +537,9 @@ class CauseSearch:
             gc.freeze()
         if self._lack_owner(holders):
             self._why["owner"] = (
-                "the interpreter holds each thread until it ends" if self._is_thread else holders.reason
+                "the interpreter holds each thread until it ends"
+                if self._is_thread
+                else holders.reason
             )
             return
         others = holders.owners[1:] if holders.joint else ()
@@ -457,11 +549,18 @@ class CauseSearch:
         if self._is_early and holders.objects:
             # What has followed the owner refers to it.
             self.collect_own()
-            paths = [where.path for one in (self._made, self._kept) if (where := read_path(one.path))]
+            paths = [
+                where.path for one in (self._made, self._kept) if (where := read_path(one.path))
+            ]
             self.is_unbounded = are_append_only(holders.objects, tuple(chain.from_iterable(paths)))
             gc.freeze()
         series, owner = self._sampler.samples.series(self._verdict.resource), holders.owners[0]
-        if owner.gained and series.rises and holders.objects and find_container(owner) is holders.objects[0]:
+        if (
+            owner.gained
+            and series.rises
+            and holders.objects
+            and find_container(owner) is holders.objects[0]
+        ):
             rate = self._verdict.slope
             if all(before <= after for before, after in pairwise(series.readings)):
                 rate = upper_median(series.rises.values()) * len(series.rises) / series.iterations
@@ -470,10 +569,13 @@ class CauseSearch:
     def _find_keepers(self, holders: Holders) -> Generator[None, None, None]:
         if not holders.objects and holders.owners[0].root_kind == "exits":
             yield from self._find_keeper(atexit._ncallbacks, creates=True)
-        # A root itself may hold the objects, such as a running frame. It has no entries that could be followed.
+        # A root itself may hold the objects, such as a running frame. It has no entries that could
+        # be followed.
         for container in holders.objects[:1]:
             if container_kind(container) is not None:
-                yield from self._find_keeper(partial(length, container), creates=type(container) is Context)
+                yield from self._find_keeper(
+                    partial(length, container), creates=type(container) is Context
+                )
 
     @property
     def _is_thread(self) -> bool:
@@ -483,19 +585,27 @@ class CauseSearch:
         # A thread that has not ended is no owner of itself.
         return not holders.owners or (self._is_thread and holders.owners[0].root_kind == "running")
 
-    def _is_lost(self, made: rounds.Creation, holders: Holders, growing: Sequence[GrowingContainer]) -> bool:
+    def _is_lost(
+        self, made: rounds.Creation, holders: Holders, growing: Sequence[GrowingContainer]
+    ) -> bool:
         """Return whether nothing holds a descriptor that is a mere number, or a thread whose line is known to leak."""
         if self._is_thread:
             has_leaked = self._causes.test_with(self.resource, "leak", made.line)
             return self._lack_owner(holders) and bool(has_leaked)
         if holders.owners or not _makes_number(made):
             return False
-        return all(is_ours(one.holder) or one.gained < LEAST * self._schedule.used for one in growing)
+        return all(
+            is_ours(one.holder) or one.gained < LEAST * self._schedule.used for one in growing
+        )
 
     def _find_pruned(self, holders: Holders) -> Pruned | None:
         """Return the container that holds what grows, if the program removes entries from it."""
         eviction = find_eviction(holders.objects[0]) if holders.objects else None
-        return None if eviction is None else Pruned(holders.objects[0], holders.owners[0].name, eviction)
+        return (
+            None
+            if eviction is None
+            else Pruned(holders.objects[0], holders.owners[0].name, eviction)
+        )
 
     def _describe_pool(self) -> str:
         if self.pruned is None or not self._resource.is_pooled:
@@ -504,16 +614,30 @@ class CauseSearch:
         return f"{by} removes entries from it: if that bounds it, set the bound as a budget, or more iterations"
 
     def _retained_kinds(
-        self, came: Sequence[object], holders: Holders, growing: Sequence[GrowingContainer], more: Mapping[int, int]
+        self,
+        came: Sequence[object],
+        holders: Holders,
+        growing: Sequence[GrowingContainer],
+        more: Mapping[int, int],
     ) -> tuple[Remainder, ...]:
         """List the kinds of objects that are retained: first the entries that the owner has gained."""
         iterations, made_of = self._schedule.used, self._resource.made_of
-        least_bytes = _MIN_BYTES_SHARE * self._verdict.slope * iterations if made_of == "memory" else 0.0
+        least_bytes = (
+            _MIN_BYTES_SHARE * self._verdict.slope * iterations if made_of == "memory" else 0.0
+        )
         sought = self._made.kind
         alike = [one for one in came if id(type(one)) == sought] if sought else came
-        kinds = kinds_of(alike, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes, more)
-        gained = [one for one in growing if not one.is_value and any(one.holder is owner for owner in holders.objects)]
-        entries = [kind_of_entries(one, iterations, of_bytes=made_of != "objects") for one in gained]
+        kinds = kinds_of(
+            alike, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes, more
+        )
+        gained = [
+            one
+            for one in growing
+            if not one.is_value and any(one.holder is owner for owner in holders.objects)
+        ]
+        entries = [
+            kind_of_entries(one, iterations, of_bytes=made_of != "objects") for one in gained
+        ]
         listed: dict[str, Remainder] = {}
         for kind in filter(None, entries):
             same = listed.get(kind.what)
@@ -527,11 +651,20 @@ class CauseSearch:
             return SearchTarget(iterations, slope, in_python=True)
         if made_of == "handles":
             # Where the trace was cut short, what is new since the verdict is known all the same.
-            new = handles.new_handles(self.at_red, handles.take_identities(), self._verdict.resource)
-            return SearchTarget(iterations, slope, identities=made.identities or new, are_numbers=_makes_number(made))
+            new = handles.new_handles(
+                self.at_red, handles.take_identities(), self._verdict.resource
+            )
+            return SearchTarget(
+                iterations,
+                slope,
+                identities=made.identities or new,
+                are_numbers=_makes_number(made),
+            )
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
-            return SearchTarget(iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind)
+            return SearchTarget(
+                iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind
+            )
         if made_of == "blocks":
             return SearchTarget(iterations, rate, made.size, in_python=True)
         return SearchTarget(iterations, rate, made.size or slope, in_python=made.size is not None)
@@ -550,11 +683,16 @@ class CauseSearch:
         rises = self._sampler.samples.series(self._verdict.resource).rises.values()
         return min(1.0, self._verdict.slope / upper_median(rises)) if rises else 1.0
 
-    def _find_keeper(self, entries: Callable[[], int], *, creates: bool) -> Generator[None, None, None]:
+    def _find_keeper(
+        self, entries: Callable[[], int], *, creates: bool
+    ) -> Generator[None, None, None]:
         """Find the line that stores what is retained in its owner; another line may create it."""
-        # A registry of the interpreter creates the entries itself (`creates`), of which no other line knows.
+        # A registry of the interpreter creates the entries itself (`creates`), of which no other
+        # line knows.
         gained = (self._found.owner.gained if self._found.owner else 0.0) or 1.0
-        kept = yield from rounds.charge(entries, gained, gained, self._schedule, few=rounds.OF_EXACT)
+        kept = yield from rounds.charge(
+            entries, gained, gained, self._schedule, few=rounds.OF_EXACT
+        )
         kept = yield from rounds.find_line(kept, entries, gained, self._schedule)
         if kept.path and kept.line != self._made.line and not is_wait(kept.path):
             if creates and self._resource.made_of != "handles":
@@ -570,9 +708,13 @@ class CauseSearch:
             before = things.list_now() if things is not None else {}
             yield
             now = things.list_now() if things is not None else {}
-            self._name_garbage(gc.get_objects(), [key for key, what in now.items() if before.get(key) != what], 1)
+            self._name_garbage(
+                gc.get_objects(), [key for key, what in now.items() if before.get(key) != what], 1
+            )
             self._collect()
-            self._why["owner"] = "no cycle was found that the garbage collector frees and that leads to it"
+            self._why["owner"] = (
+                "no cycle was found that the garbage collector frees and that leads to it"
+            )
 
     def _name_garbage(
         self, objects: Sequence[object], identities: Collection[Hashable] | None, iterations: int
@@ -599,7 +741,8 @@ def _makes_number(made: rounds.Creation) -> bool:
 def _own_identities() -> Iterator[int]:
     """Yield the ``id()`` of objects that cannot be the owner: the search makes them grow, or they retain nothing."""
     yield id(linecache.cache)
-    # The caches of `re` are bounded, and the search itself fills them with the patterns that it matches.
+    # The caches of `re` are bounded, and the search itself fills them with the patterns that it
+    # matches.
     yield from (id(getattr(re, name, None)) for name in ("_cache", "_cache2"))
     # `threading._active` contains every running thread, and keeps none alive.
     yield id(getattr(threading, "_active", None))
@@ -613,12 +756,17 @@ def survivors_of(
     held = {
         name: kinds
         for name, kinds in handles.survivors(start, now).items()
-        if name == red.resource or (not find_resource(name).is_memory and sampler.samples.state(name) == "growing")
+        if name == red.resource
+        or (not find_resource(name).is_memory and sampler.samples.state(name) == "growing")
     }
     if red.resource == RESIDENT and (grown := sampler.samples.grown_children()):
-        more = {pid: format_amount(by, red.traits.unit) for pid, by in sampler.samples.children().items()}
+        more = {
+            pid: format_amount(by, red.traits.unit)
+            for pid, by in sampler.samples.children().items()
+        }
         held[red.resource] = tuple(
-            Remainder(now.children.get(pid, "ended"), 1, f"child {pid}, +{more[pid]}") for pid in grown
+            Remainder(now.children.get(pid, "ended"), 1, f"child {pid}, +{more[pid]}")
+            for pid in grown
         )
     if red.outcome == "unclosed" and red.traits.handles == "fds":
         held[red.resource] = handles.group_files(
@@ -641,17 +789,25 @@ def failed_at(error: BaseException) -> Site | None:
     from_text: list[Site] = []
     for file, line, function in _TRACEBACK_FRAME.findall(str(error)):
         qualified = function_at(file, int(line))
-        from_text.append(Site(file, int(line), qualified if qualified.endswith(f".{function}") else function))
+        from_text.append(
+            Site(file, int(line), qualified if qualified.endswith(f".{function}") else function)
+        )
     raised = [
         Site(frame.f_code.co_filename, line, frame.f_code.co_qualname)
         for cause in causes(error)
         for frame, line in walk_tb(cause.__traceback__)
-        # By pytest's convention: a function that hides itself has refused a wrong call, which its caller can change.
+        # By pytest's convention: a function that hides itself has refused a wrong call, which its
+        # caller can change.
         if not frame.f_locals.get("__tracebackhide__")
     ]
     for path in (from_text, raised):
-        # Extension modules compiled from Python may carry a relative path of the machine that built them.
-        own = [one for one in path if Path(one.file).is_absolute() and is_own(one.file) and not is_harness(one.file)]
+        # Extension modules compiled from Python may carry a relative path of the machine that built
+        # them.
+        own = [
+            one
+            for one in path
+            if Path(one.file).is_absolute() and is_own(one.file) and not is_harness(one.file)
+        ]
         if own:
             return own[-1]
     return None

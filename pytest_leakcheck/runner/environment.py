@@ -50,7 +50,9 @@ def _commit_of(folder: Path) -> str:
         return head
     name = head.removeprefix(_REFERENCE)
     common = git / "commondir"
-    shared = (git / common.read_text(encoding="utf-8").strip()).resolve() if common.is_file() else git
+    shared = (
+        (git / common.read_text(encoding="utf-8").strip()).resolve() if common.is_file() else git
+    )
     if (shared / name).is_file():
         return (shared / name).read_text(encoding="utf-8").strip()
     packed = shared / "packed-refs"

@@ -1,9 +1,9 @@
 """Raise an exception at a chosen call of a test: find the calls in one run, and fail one of them in later runs.
 
-The profile function of the thread (`sys.setprofile`) sees each call, also of a C function, before it is made. What it raises
-there propagates into the caller. The interpreter then removes the profile function. One that was there before, such as
-that of a tracer which searches for the cause of a leak, is called meanwhile, and put back by a trace function at the event
-of the exception.
+The profile function of the thread (`sys.setprofile`) sees each call, also of a C function, before
+it is made. What it raises there propagates into the caller. The interpreter then removes the
+profile function. One that was there before, such as that of a tracer which searches for the cause
+of a leak, is called meanwhile, and put back by a trace function at the event of the exception.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from pytest_leakcheck.model.culprit import Fault, Site
 Function: TypeAlias = tuple[str, str]
 _VALID: Final = "Name a function, a method or a module that can be imported, such as os.open"
 _MESSAGE: Final = "injected by pytest-leakcheck"
-# What 'all' stands for: what acquires or transfers something, not what releases it. If that fails, something remains.
+# What 'all' stands for: what acquires or transfers something, not what releases it. If that fails,
+# something remains.
 DEFAULT: Final = (
     "open",
     "io.TextIOWrapper.write",
@@ -115,9 +116,9 @@ _RELEASING: Final = frozenset({"__aexit__", "__del__", "__exit__", "aclose", "cl
 class InjectedError(ValueError):
     """The exception that ``failures`` raises in place of a call, unless the function belongs to the operating system.
 
-    A function that opens, reads, writes, connects or starts raises an `OSError` with ``errno.EIO``. Any other, such as a
-    parser or a function of the project, raises this `ValueError`. The message of both is "injected by
-    pytest-leakcheck".
+    A function that opens, reads, writes, connects or starts raises an `OSError` with ``errno.EIO``.
+    Any other, such as a parser or a function of the project, raises this `ValueError`. The message
+    of both is "injected by pytest-leakcheck".
     """
 
 
@@ -147,7 +148,11 @@ class Targets:
         elif (code := _code_of(found)) is not None:
             self._codes.setdefault(id(code), (name, code))
         else:
-            what = "a class without an __init__ in Python" if inspect.isclass(found) else f"a {type(found).__name__}"
+            what = (
+                "a class without an __init__ in Python"
+                if inspect.isclass(found)
+                else f"a {type(found).__name__}"
+            )
             raise InputError(f"{name!r} is {what}. {_VALID}")
 
     def _add_module(self, name: str, module: ModuleType) -> None:
@@ -176,7 +181,9 @@ class Targets:
         else:
             return ""
         # A generator or a coroutine that is resumed stands on another line.
-        return name if frame.f_lineno == code.co_firstlineno or not code.co_flags & _SUSPENDED else ""
+        return (
+            name if frame.f_lineno == code.co_firstlineno or not code.co_flags & _SUSPENDED else ""
+        )
 
     def _is_in_module(self, code: CodeType) -> bool:
         file = code.co_filename
@@ -209,11 +216,15 @@ def _resolve(name: str) -> object:
                 raise InputError(f"{name!r}: importing {module} failed: {error}") from None
             continue
         except Exception as error:  # noqa: BLE001 - whatever the module of a project raises
-            raise InputError(f"{name!r}: importing {module} failed: {type(error).__name__}: {error}") from None
+            raise InputError(
+                f"{name!r}: importing {module} failed: {type(error).__name__}: {error}"
+            ) from None
         for word in words[length:]:
             if not hasattr(found, word):
                 owner = getattr(found, "__name__", module)
-                raise InputError(f"{name!r}: {owner} has no {word!r}.{did_you_mean(word, dir(found))} {_VALID}")
+                raise InputError(
+                    f"{name!r}: {owner} has no {word!r}.{did_you_mean(word, dir(found))} {_VALID}"
+                )
             found = getattr(found, word)
         return found
     raise InputError(f"{name!r}: there is no module {words[0]!r}. {_VALID}")
@@ -240,7 +251,9 @@ def _descriptor_of(called: Any) -> object:
     if owner is None or isinstance(owner, ModuleType):
         return None
     classes = owner.__mro__ if isinstance(owner, type) else type(owner).__mro__
-    return next((vars(one)[called.__name__] for one in classes if called.__name__ in vars(one)), None)
+    return next(
+        (vars(one)[called.__name__] for one in classes if called.__name__ in vars(one)), None
+    )
 
 
 def _is_left_out(frame: FrameType, left_out: Collection[Function]) -> bool:
@@ -336,7 +349,9 @@ class CallList(CallObserver):
         key = name, caller.f_code.co_filename, caller.f_lineno
         self._counts[key] += 1
         if key not in self._calls:
-            outer = (one for one in iter_outwards(caller.f_back) if _is_left_out(one, self._left_out))
+            outer = (
+                one for one in iter_outwards(caller.f_back) if _is_left_out(one, self._left_out)
+            )
             entry = next(map(_site_of, outer), None)
             self._calls[key] = Fault(name, _site_of(caller), 1, entry)
 
@@ -371,7 +386,11 @@ class FaultInjection(CallObserver):
 
     def _note(self, name: str, caller: FrameType, called: Any) -> Exception | None:
         fault, code = self._fault, caller.f_code
-        if name != fault.function or caller.f_lineno != fault.site.line or code.co_filename != fault.site.file:
+        if (
+            name != fault.function
+            or caller.f_lineno != fault.site.line
+            or code.co_filename != fault.site.file
+        ):
             return None
         self._calls += 1
         if self._calls != fault.number:

@@ -1,7 +1,8 @@
 """Look for an innocent cause of growth before it is called a leak.
 
-The causes are looked for only if the numbers show growth, so a clean test pays only for recording bounded caches at the
-start. Each has a case in ``tests/cases``, whose verdict changes without it (``ci/ablation.py``).
+The causes are looked for only if the numbers show growth, so a clean test pays only for recording
+bounded caches at the start. Each has a case in ``tests/cases``, whose verdict changes without it
+(``ci/ablation.py``).
 """
 
 from __future__ import annotations
@@ -33,31 +34,37 @@ from pytest_leakcheck.runner.bounded_caches import (
 )
 from pytest_leakcheck.runner.sampler import Sampler
 
-# A restart discards all readings and begins a new series. The most restarts because a cache has become full, and
-# because resources ended late or garbage was frozen.
+# A restart discards all readings and begins a new series. The most restarts because a cache has
+# become full, and because resources ended late or garbage was frozen.
 _MAX_FULL_RESTARTS: Final = 8
 _MAX_LATE_RESTARTS: Final = 2
-# A cache that holds less than this share of the growth is no explanation. For example, a test may leak executors with
-# one thread each: every executor could take more threads, but holds only one of those that leaked.
+# A cache that holds less than this share of the growth is no explanation. For example, a test may
+# leak executors with one thread each: every executor could take more threads, but holds only one of
+# those that leaked.
 _MIN_EXPLAINED_SHARE: Final = 0.1
-# Share of the growth that the entries of a cache must hold for the growth to be harmless. Below 1, because the size of
-# the entries is an estimate.
+# Share of the growth that the entries of a cache must hold for the growth to be harmless. Below 1,
+# because the size of the entries is an estimate.
 _MIN_ACCOUNTED_SHARE: Final = 0.8
-# During a rest the test does not run, which shows whether a counter rises without the test. In seconds: the shortest
-# and the longest rest, and the total after which a measurement takes no further rest.
+# During a rest the test does not run, which shows whether a counter rises without the test. In
+# seconds: the shortest and the longest rest, and the total after which a measurement takes no
+# further rest.
 _MIN_REST_SECONDS: Final = 0.02
 _MAX_REST_SECONDS: Final = 1.0
 _MAX_TOTAL_REST_SECONDS: Final = 4.0
-# Within these limits, a rest lasts as long as this many units took to arrive while the test ran, and at least as long
-# as this many iterations. That is enough to distinguish a steady source from a single late arrival.
+# Within these limits, a rest lasts as long as this many units took to arrive while the test ran,
+# and at least as long as this many iterations. That is enough to distinguish a steady source from a
+# single late arrival.
 _ARRIVALS_PER_REST: Final = 10.0
-# The most that a tracer of coverage.py 7 retains, by what the resource is made of: 620 to 670 bytes were measured.
+# The most that a tracer of coverage.py 7 retains, by what the resource is made of: 620 to 670 bytes
+# were measured.
 _RETAINED_PER_TRACER: Final = {"memory": 1024, "objects": 8, "blocks": 16}
-# If other threads used less than this share of the CPU time, malloc's caches for these threads do not matter.
+# If other threads used less than this share of the CPU time, malloc's caches for these threads do
+# not matter.
 _MIN_OTHER_THREADS_SHARE: Final = 0.02
 # Growth above what malloc's caches for so many threads hold is not explained by them.
 _MAX_THREAD_CACHES: Final = 16
-# Seconds. An iteration in production, which also waits for its turn, is assumed to take at least this long.
+# Seconds. An iteration in production, which also waits for its turn, is assumed to take at least
+# this long.
 _LEAST_SECONDS_IN_PRODUCTION: Final = 0.1
 # What a `TemporaryDirectory` calls as it ends, and all calls of this kind that are due.
 _REMOVE: Final = TemporaryDirectory._cleanup  # type: ignore[attr-defined]
@@ -124,8 +131,13 @@ class InnocentGrowth:
             # With much memory, the program may not live to see the end.
             return None if sampler.samples.retains_much() else Hint(filling.text, rate)
         if (at_most := _compute_full_level(filling, sampler, name, most)) is not None:
-            each, full = (_format_about(value, name) for value in (filling.retained / filling.entries, at_most))
-            return Hint(f"cache filling: {filling.text}, {each} each, at most {full}", rate, at_most)
+            each, full = (
+                _format_about(value, name)
+                for value in (filling.retained / filling.entries, at_most)
+            )
+            return Hint(
+                f"cache filling: {filling.text}, {each} each, at most {full}", rate, at_most
+            )
         # A level that is exceeded does not fall when the cache is full.
         of_level = suspicion.outcome == "over_budget" and suspicion.kind != "predicted"
         ended = filling.full and not of_level and self.restarts - self._late < _MAX_FULL_RESTARTS
@@ -140,11 +152,15 @@ class InnocentGrowth:
             return frozenset()
         return new_handles(self._identities, take_identities(), name)
 
-    def _look_at_emptied_caches(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+    def _look_at_emptied_caches(
+        self, sampler: Sampler, suspicion: Verdict, _most: int
+    ) -> Hint | None:
         """A cache that can be emptied is still filling."""
         if not self._emptied.explain(sampler, suspicion.resource):
             return None
-        return Hint("bounded cache still filling: one of the standard library that empties on request (re, linecache)")
+        return Hint(
+            "bounded cache still filling: one of the standard library that empties on request (re, linecache)"
+        )
 
     def _look_at_timers(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """Timers that are due hold it, and none can have ended yet."""
@@ -179,25 +195,35 @@ class InnocentGrowth:
         name, gained = suspicion.resource, tracers_of_coverage() - self._tracers
         if not gained or not suspicion.traits.counts_python:
             return None
-        if gained * _RETAINED_PER_TRACER[suspicion.traits.made_of] < sampler.samples.above_start(name):
+        if gained * _RETAINED_PER_TRACER[suspicion.traits.made_of] < sampler.samples.above_start(
+            name
+        ):
             return None
-        return Hint(f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage")
+        return Hint(
+            f"coverage.py keeps a tracer for each thread: {gained} since the start; measure without coverage"
+        )
 
-    def _look_at_thread_caches(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+    def _look_at_thread_caches(
+        self, sampler: Sampler, suspicion: Verdict, _most: int
+    ) -> Hint | None:
         """Malloc keeps freed blocks for each thread, which count as in use: hundreds of KB of each, so growth is uneven."""
         # The harness fills the cache of its own thread beforehand, but cannot fill those of others.
         gained = sampler.samples.above_start(suspicion.resource)
         if suspicion.resource != HEAP or gained > _MAX_THREAD_CACHES * thread_cache_bytes():
             return None
         share = sampler.settling.share_of_other_threads()
-        if share < _MIN_OTHER_THREADS_SHARE or is_steady(sampler.samples.series(suspicion.resource).readings):
+        if share < _MIN_OTHER_THREADS_SHARE or is_steady(
+            sampler.samples.series(suspicion.resource).readings
+        ):
             return None
         return Hint(
             f"other threads did {share:.0%} of the work, and malloc keeps freed blocks for each: uneven growth, "
             f"+{format_amount(gained, 'bytes')} so far; --leakcheck-isolate would decide it"
         )
 
-    def _look_at_temporary_directories(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+    def _look_at_temporary_directories(
+        self, sampler: Sampler, suspicion: Verdict, _most: int
+    ) -> Hint | None:
         """A `TemporaryDirectory` that exists removes most of the files when it ends; only a budget makes them a leak."""
         folder = sampler.instruments.folders.get(suspicion.resource)
         if folder is None or suspicion.explicit:
@@ -209,7 +235,9 @@ class InnocentGrowth:
             return None
         found = max(removed, key=removed.__getitem__)
         text = f"files in {found}, which is a TemporaryDirectory that removes them when it ends"
-        return Hint(text, advice=f"to have them judged, set a budget: {suspicion.resource}_budget()")
+        return Hint(
+            text, advice=f"to have them judged, set a budget: {suspicion.resource}_budget()"
+        )
 
     def _look_for_late_ends(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """Resources end by themselves a little later."""
@@ -218,22 +246,27 @@ class InnocentGrowth:
         settling = sampler.settling
         if settling.waited_long and settling.is_paced:
             # The series goes on: the fall that was waited for is in it.
-            return Hint(f"a thread that was there at the start releases it up to {settling.waited_long:.2g} s later")
+            return Hint(
+                f"a thread that was there at the start releases it up to {settling.waited_long:.2g} s later"
+            )
         # To wait that long in each row would take too much time.
         sampler.patient |= not settling.waited_long
         return self._begin_again(sampler)
 
-    def _look_for_frozen_garbage(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
+    def _look_for_frozen_garbage(
+        self, sampler: Sampler, suspicion: Verdict, _most: int
+    ) -> Hint | None:
         """Most growth is garbage that was alive when the harness froze it, so that the collector does not free it."""
-        # While nothing is frozen, the caches are found that were not known when the measurement began.
+        # While nothing is frozen, the caches are found that were not known when the measurement
+        # began.
         if not self._may_begin_again(suspicion):
             return None
         new = new_views()
         garbage = sampler.thaw(suspicion.resource)
         unknown = self.owners.find_earlier(new)
         explains = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
-        # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on, although each collection
-        # then walks all objects.
+        # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on,
+        # although each collection then walks all objects.
         if explains and self._had_garbage:
             sampler.forget_own_work()
         else:
@@ -242,7 +275,11 @@ class InnocentGrowth:
         return self._begin_again(sampler) if explains or unknown else None
 
     def _may_begin_again(self, suspicion: Verdict) -> bool:
-        return suspicion.outcome != "inconclusive" and self._late < _MAX_LATE_RESTARTS and not _is_of_test(suspicion)
+        return (
+            suspicion.outcome != "inconclusive"
+            and self._late < _MAX_LATE_RESTARTS
+            and not _is_of_test(suspicion)
+        )
 
     def _begin_again(self, sampler: Sampler) -> Hint:
         if sampler.settling.waited_long:
@@ -253,14 +290,22 @@ class InnocentGrowth:
 
     def _look_in_background(self, sampler: Sampler, suspicion: Verdict, _most: int) -> Hint | None:
         """The counter also rises while the test rests, at least half as fast."""
-        # Only threads that were there when the series began, and children, can be the cause. A pool that the test uses
-        # may be among them, but it does nothing while the test rests.
+        # Only threads that were there when the series began, and children, can be the cause. A pool
+        # that the test uses may be among them, but it does nothing while the test rests.
         name, slope = suspicion.resource, suspicion.slope
         can_work = len(thread_ids() & self._threads) > 1 or sampler.children
-        if suspicion.outcome == "inconclusive" or slope <= 0 or _is_of_test(suspicion) or not can_work:
+        if (
+            suspicion.outcome == "inconclusive"
+            or slope <= 0
+            or _is_of_test(suspicion)
+            or not can_work
+        ):
             return None
         seconds_each = sampler.settling.seconds_per_iteration()
-        seconds = min(_MAX_REST_SECONDS, max(_MIN_REST_SECONDS, _ARRIVALS_PER_REST * seconds_each / min(1.0, slope)))
+        seconds = min(
+            _MAX_REST_SECONDS,
+            max(_MIN_REST_SECONDS, _ARRIVALS_PER_REST * seconds_each / min(1.0, slope)),
+        )
         seconds = seconds if self._rested < _MAX_TOTAL_REST_SECONDS else 0.0
         self._rested += seconds
         gained = sampler.settling.rest(seconds, name) if seconds else 0
@@ -287,8 +332,9 @@ def _is_of_test(suspicion: Verdict) -> bool:
 
 def _ended_late(sampler: Sampler, name: str) -> bool:
     """Wait for resources that end by themselves, and return whether that undoes at least half of the growth."""
-    # Memory is waited for only if threads, child processes or tasks may end. These must then release as much as the
-    # second half of the iterations has added: the first ones also fill the caches of allocators.
+    # Memory is waited for only if threads, child processes or tasks may end. These must then
+    # release as much as the second half of the iterations has added: the first ones also fill the
+    # caches of allocators.
     samples, settling = sampler.samples, sampler.settling
     if not find_resource(name).scarce:
         added = samples.level(name) - samples.columns[name][samples.n // 2]
@@ -302,8 +348,9 @@ def _ended_late(sampler: Sampler, name: str) -> bool:
 
 def _compute_explained_rate(filling: CacheFill, sampler: Sampler, name: str) -> float:
     """Return the growth per iteration that entries account for; 0 if that is too little to matter."""
-    # Objects are counted. The memory of entries is an estimate: at least half of the growth explains all of it
-    # (infinity), less explains nothing. An entry that may hold any amount explains up to two rises of the counter.
+    # Objects are counted. The memory of entries is an estimate: at least half of the growth
+    # explains all of it (infinity), less explains nothing. An entry that may hold any amount
+    # explains up to two rises of the counter.
     retained, gained = filling.retained, sampler.samples.above_start(name)
     if retained == inf and 2 * filling.entries < sampler.samples.rises(name):
         return 0.0
@@ -314,9 +361,9 @@ def _compute_explained_rate(filling: CacheFill, sampler: Sampler, name: str) -> 
 
 def _compute_full_level(filling: CacheFill, sampler: Sampler, name: str, most: int) -> float | None:
     """Return the level above the start at which the bounded owners will be full; None if it is unknown or inconclusive."""
-    # It is inconclusive if the remaining iterations can fill the owners (waiting shows more), if their entries do not
-    # account for the growth (the rest is then judged), and for scarce resources, which the process may run out of
-    # before.
+    # It is inconclusive if the remaining iterations can fill the owners (waiting shows more), if
+    # their entries do not account for the growth (the rest is then judged), and for scarce
+    # resources, which the process may run out of before.
     if find_resource(name).scarce:
         return None
     n, gained = sampler.samples.n, sampler.samples.above_start(name)

@@ -1,7 +1,8 @@
 """The causes of leaks that a session or its baseline knows already.
 
-A leak with a known owner is no pool or cache that fills. If its line is known too, a further test with it needs no search:
-both are confirmed in a few iterations. So is the line of handles that only the garbage collector closes.
+A leak with a known owner is no pool or cache that fills. If its line is known too, a further test
+with it needs no search: both are confirmed in a few iterations. So is the line of handles that only
+the garbage collector closes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,22 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_leakcheck.attribution import inspection
-from pytest_leakcheck.attribution.call_paths import is_harness, is_own, is_standard, read_path, text_of
-from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, fingerprint, is_of_tests, own_owner
+from pytest_leakcheck.attribution.call_paths import (
+    is_harness,
+    is_own,
+    is_standard,
+    read_path,
+    text_of,
+)
+from pytest_leakcheck.model.culprit import (
+    Culprit,
+    Owner,
+    Site,
+    Step,
+    fingerprint,
+    is_of_tests,
+    own_owner,
+)
 from pytest_leakcheck.model.finding import Finding, Outcome, Verdict
 from pytest_leakcheck.model.recording import Recording
 
@@ -32,8 +47,8 @@ _MAX_BYTES_SHARE: Final = 0.1
 class KnownCause:
     """A leak: a container that a module, a class or one of their attributes refers to, and a line outside of the tests.
 
-    While this line runs, the resource grows by `each` per entry of the container, in its unit. `code` is the function of
-    the line.
+    While this line runs, the resource grows by `each` per entry of the container, in its unit.
+    `code` is the function of the line.
     """
 
     test: str
@@ -49,7 +64,11 @@ class KnownCause:
         allowed = 1.0 if verdict.traits.unit == "count" else _MAX_BYTES_SHARE * expected
         # In so few iterations, the interpreter may keep as many blocks for reuse.
         of_few = expected if verdict.traits.made_of == "blocks" else allowed
-        return gained > 0 and abs(grown - expected) < of_few and verdict.slope * iterations < expected + allowed
+        return (
+            gained > 0
+            and abs(grown - expected) < of_few
+            and verdict.slope * iterations < expected + allowed
+        )
 
 
 class KnownCauses:
@@ -58,7 +77,8 @@ class KnownCauses:
     def __init__(self, baseline: KnownLeaks | None = None) -> None:
         # By resource, name and root of the owner, and line.
         self._found: dict[tuple[str, str, str, str, int], KnownCause] = {}
-        # The test with the first leak of threads that no owner holds, or of unclosed handles, by resource, outcome and line.
+        # The test with the first leak of threads that no owner holds, or of unclosed handles, by
+        # resource, outcome and line.
         self._lines: dict[tuple[str, str, str, int], str] = {}
         self._baseline = baseline
 
@@ -71,8 +91,14 @@ class KnownCauses:
         if culprit is None or culprit.others:
             return
         where = culprit.where if owner is None and not culprit.companion else None
-        if where is not None and not where.process and (outcome == "unclosed" or culprit.traits.handles == "threads"):
-            self._lines.setdefault((culprit.resource, outcome, where.site.file, where.site.line), test)
+        if (
+            where is not None
+            and not where.process
+            and (outcome == "unclosed" or culprit.traits.handles == "threads")
+        ):
+            self._lines.setdefault(
+                (culprit.resource, outcome, where.site.file, where.site.line), test
+            )
         if owner is None or outcome != "leak" or each <= 0:
             return
         site = _find_site(culprit)
@@ -98,7 +124,9 @@ class KnownCauses:
         owner = own_owner(culprit)
         if self._baseline is None or owner is None:
             return False
-        match = self._baseline.match(Finding(test, (verdict,), {}, (), {}, Recording(test, ()), {}, culprit))
+        match = self._baseline.match(
+            Finding(test, (verdict,), {}, (), {}, Recording(test, ()), {}, culprit)
+        )
         return match.state == "known" and match.leak is not None and match.leak.owner == owner.name
 
 
@@ -109,14 +137,20 @@ def find_container(owner: Owner) -> object:
     for name in (*names.split("."), *(step.via for step in _steps_to(owner))):
         if name:
             attribute = _ATTRIBUTE.fullmatch(name)
-            found = inspection.variables_of(found).get(attribute[1]) if attribute and found is not None else None
+            found = (
+                inspection.variables_of(found).get(attribute[1])
+                if attribute and found is not None
+                else None
+            )
     return found if inspection.container_kind(found) is not None else None
 
 
 def owner_now(owner: Owner, container: object, gained: int, iterations: int) -> Owner:
     """Describe an owner as it is in another test, in whose iterations its container has gained so many entries."""
     steps = (*_steps_to(owner), Step(inspection.describe(container), "entries", suspect=True))
-    holds = inspection.describe_many([value for _, value in inspection.last_entries(container, gained)], gained)
+    holds = inspection.describe_many(
+        [value for _, value in inspection.last_entries(container, gained)], gained
+    )
     return replace(owner, steps=steps, holds=holds, gained=gained / iterations)
 
 
@@ -154,7 +188,9 @@ def _find_code(site: Site) -> CodeType | None:
         if found.get("__file__") != site.file:
             continue
         for name in site.function.split("."):
-            found = found.get(name) if type(found) is dict else inspection.variables_of(found).get(name)
+            found = (
+                found.get(name) if type(found) is dict else inspection.variables_of(found).get(name)
+            )
         code = found.__code__ if type(found) is FunctionType else None
         return code if code is not None and code.co_qualname == site.function else None
     return None

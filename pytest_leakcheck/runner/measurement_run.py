@@ -31,15 +31,17 @@ class TimeLimit:
     """The time limit of a repetition, in seconds for all iterations together, and the time elapsed.
 
     Attributes:
-        out_of_time: Whether the next iteration would end after the deadline if it took as long as the last one.
+        out_of_time: Whether the next iteration would end after the deadline if it took as long as
+            the last one.
         shortest: Duration of the shortest iteration in seconds; infinity if none has run.
     """
 
     def __init__(self, effort: Effort) -> None:
         self._began, self._effort = clock.monotonic(), effort
         self.out_of_time = False
-        # In arrays, because a float, or an int above 256, would be a block that the harness allocates: the end of the
-        # last iteration and the duration of the shortest one, and the number of iterations.
+        # In arrays, because a float, or an int above 256, would be a block that the harness
+        # allocates: the end of the last iteration and the duration of the shortest one, and the
+        # number of iterations.
         self._times = array("d", (self._began, inf))
         self._iterations = array("q", (0,))
         self._aside = 0.0
@@ -48,7 +50,8 @@ class TimeLimit:
         now = clock.monotonic()
         seconds = now - self._times[0]
         self._iterations[0] += 1
-        # The instruments are opened between two iterations, which counts as a part of the second one.
+        # The instruments are opened between two iterations, which counts as a part of the second
+        # one.
         self._times[1] = min(self._times[1], seconds)
         self.out_of_time = now + seconds > self.deadline
         self._times[0] = now
@@ -60,7 +63,9 @@ class TimeLimit:
         if not effort.longest:
             return self._began + effort.max_time
         each = (self._times[0] - self._began - self._aside) / max(1, self._iterations[0])
-        return self._began + max(effort.max_time, min(effort.longest, SLOW_ITERATIONS * each) + self._aside)
+        return self._began + max(
+            effort.max_time, min(effort.longest, SLOW_ITERATIONS * each) + self._aside
+        )
 
     def resume(self) -> None:
         """Continue after work that was no iteration."""
@@ -96,7 +101,8 @@ class MeasurementRun:
 
     Attributes:
         causes: Those that earlier tests had, to which that of this one is added.
-        gauges: The reading functions of the user's own counters; the caller may add some until the start level is read.
+        gauges: The reading functions of the user's own counters; the caller may add some until the
+            start level is read.
         sampler: The instruments; None before they are opened.
         limits: The level at which the process would die, by resource, in the unit of the resource.
     """
@@ -134,13 +140,19 @@ class MeasurementRun:
 
     def judge_exhaustion(self, error: BaseException) -> bool:
         """Judge the first resource that ran out and so caused this error; return whether a red verdict explains it."""
-        # The resource leaks if it grew until then; else the test itself needs more of it than its ceiling allows.
+        # The resource leaks if it grew until then; else the test itself needs more of it than its
+        # ceiling allows.
         if self.red is not None:
             return False
         gone, said = exhausted_by(error), first_line(error)
         samples = self.sampler.samples if self.sampler is not None else None
         for budget in self.plan.budgets:
-            if budget.resource in gone and samples is not None and samples.n and samples.has(budget.resource):
+            if (
+                budget.resource in gone
+                and samples is not None
+                and samples.n
+                and samples.has(budget.resource)
+            ):
                 verdict = ran_out(samples.series(budget.resource), budget, said)
                 if verdict is not None:
                     self.verdicts[budget.resource] = verdict
@@ -196,14 +208,22 @@ def _limit_device(device: Vram | None, size: int) -> Callable[[], None]:
 
 def _limit_memory(size: int) -> Callable[[], None]:
     try:
-        pages = [int(number) for number in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
+        pages = [
+            int(number)
+            for number in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]
+        ]
     except FileNotFoundError:
-        raise Unavailable("resident memory is read from /proc, which exists only on Linux") from None
+        raise Unavailable(
+            "resident memory is read from /proc, which exists only on Linux"
+        ) from None
     mapped, resident = (number * PAGE for number in pages)
     if size <= resident:
         has = format_amount(resident, "bytes")
-        raise Unavailable(f"this process has {has} before the test starts, more than {format_amount(size, 'bytes')}")
-    # Memory that is mapped but not resident (libraries, reserved ranges) does not count against the ceiling.
+        raise Unavailable(
+            f"this process has {has} before the test starts, more than {format_amount(size, 'bytes')}"
+        )
+    # Memory that is mapped but not resident (libraries, reserved ranges) does not count against the
+    # ceiling.
     return _set_soft_limit("RLIMIT_AS", mapped - resident + size)
 
 

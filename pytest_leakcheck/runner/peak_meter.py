@@ -1,6 +1,7 @@
 """Measure the peaks of one run at each call and return; for memory, also by the kernel's high-water mark.
 
-This works only in a process started for it: a tracer is on while the test runs, and the high-water mark is reset.
+This works only in a process started for it: a tracer is on while the test runs, and the high-water
+mark is reset.
 """
 
 from __future__ import annotations
@@ -27,18 +28,20 @@ from pytest_leakcheck.probes.memory import PeakRss
 from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner.readings import Instruments
 
-# Seconds that the tracer assumes as the duration of an untraced run. Its events (calls and returns) may cost four times
-# this before those of deep calls are left out.
+# Seconds that the tracer assumes as the duration of an untraced run. Its events (calls and returns)
+# may cost four times this before those of deep calls are left out.
 _PLAIN_SECONDS: Final = 1.0
-# Seconds of the run that are traced if the composition of memory (the lines and the owners that hold it) is wanted.
-# Tracing all allocations makes such a run slower. Deep calls are still left out when they cost too much.
+# Seconds of the run that are traced if the composition of memory (the lines and the owners that
+# hold it) is wanted. Tracing all allocations makes such a run slower. Deep calls are still left out
+# when they cost too much.
 _COMPOSITION_SECONDS: Final = 60.0
-# After a reading for the composition of memory, the next one must wait for this many times the cost of the reading. The
-# cost is CPU time, so a delay of some milliseconds by another process does not raise it. A look at the composition costs
-# much more, but there are few. It delays only the next one at the same height: memory may rise in the meantime.
+# After a reading for the composition of memory, the next one must wait for this many times the cost
+# of the reading. The cost is CPU time, so a delay of some milliseconds by another process does not
+# raise it. A look at the composition costs much more, but there are few. It delays only the next
+# one at the same height: memory may rise in the meantime.
 _REST_FACTOR: Final = 8.0
-# If the kernel's high-water mark exceeds the highest exact reading by at most this many bytes, the two agree. It is two
-# of the batches of 32 pages in which the kernel counts.
+# If the kernel's high-water mark exceeds the highest exact reading by at most this many bytes, the
+# two agree. It is two of the batches of 32 pages in which the kernel counts.
 _MARK_TOLERANCE_BYTES: Final = 1 << 18
 
 
@@ -67,13 +70,14 @@ class Meter:
         self._composition = Composition(RESIDENT, naming) if naming else None
         self._paths: dict[str, tuple[Site, ...]] = {}
         self._peaks = dict.fromkeys([*self._reads, *([RESIDENT] if self._rss else [])], 0)
-        # The start level of each counter, and its highest reading in the current phase. In arrays, because an int
-        # object kept per event would add to the peak.
+        # The start level of each counter, and its highest reading in the current phase. In arrays,
+        # because an int object kept per event would add to the peak.
         self._starts = array("q", bytes(8 * len(self._reads)))
         self._tops = array("q", bytes(8 * len(self._reads)))
         self._rss_start = self._rss_top = 0
-        # Several threads may read at the same time. Under this lock, the lower reading of one does not overwrite a
-        # higher one of another. The lock is never held during a reading, because a gauge may take the user's locks.
+        # Several threads may read at the same time. Under this lock, the lower reading of one does
+        # not overwrite a higher one of another. The lock is never held during a reading, because a
+        # gauge may take the user's locks.
         self._peaks_lock = threading.RLock()
         self._rest_until = self._look_rest_until = 0.0
         self.exact = True
@@ -96,7 +100,9 @@ class Meter:
     def begin(self) -> None:
         gc.collect()
         look, longest = (
-            (self._read_all, 0.0) if self._composition is None else (self._read_for_composition, _COMPOSITION_SECONDS)
+            (self._read_all, 0.0)
+            if self._composition is None
+            else (self._read_for_composition, _COMPOSITION_SECONDS)
         )
         self._tracer = Tracer(_CallListener(look), _PLAIN_SECONDS, longest)
         if self._device is not None:
@@ -112,7 +118,8 @@ class Meter:
     def end(self) -> tuple[tuple[Series, ...], dict[str, int], tuple[UserPhase, ...]]:
         """Stop tracing and close the instruments.
 
-        Return the start and end reading of each counter, its peak above the start level, and its peaks in each phase.
+        Return the start and end reading of each counter, its peak above the start level, and its
+        peaks in each phase.
         """
         self._tracer.close()
         self._read_all()
@@ -124,7 +131,9 @@ class Meter:
             self.exact = False
         now = [read() for read in self._reads.values()]
         if self._device is not None and self._device.lost:
-            self._discard_peaks(self._device.resource, why=f"the device was lost: {self._device.lost}")
+            self._discard_peaks(
+                self._device.resource, why=f"the device was lost: {self._device.lost}"
+            )
         kinds = {self._device.resource: self._device.kind} if self._device is not None else {}
         series = tuple(
             Series(name, (start, last), kind=kinds.get(name, "measured"))
@@ -146,7 +155,10 @@ class Meter:
         self._read_all(outer_frame(sys._getframe(1)))
         found = self._take_phase()
         known = self._phases.get(label)
-        highest = {name: max(peak, known.amounts.get(name, peak) if known else peak) for name, peak in found.items()}
+        highest = {
+            name: max(peak, known.amounts.get(name, peak) if known else peak)
+            for name, peak in found.items()
+        }
         self._phases[label] = UserPhase(label, highest, (known.count if known else 0) + 1)
 
     def gauge(self, name: str, read: Callable[[], int] | int, rank: int | None = None) -> None:
@@ -177,7 +189,8 @@ class Meter:
             self._rss.trim()
             composition.look(frame, risen, self._risen(self._rss))
             self._look_rest_until = self._rest_since(began)
-            # Charge nothing for it, as if another thread had run: calls as deep as this one would be left out.
+            # Charge nothing for it, as if another thread had run: calls as deep as this one would
+            # be left out.
             self._tracer.throttle.turn += 1
 
     def _rest_since(self, began: float) -> float:
@@ -203,8 +216,9 @@ class Meter:
                 found[name] = max(self._tops[at], mark, now) - self._starts[at]
                 self._tops[at] = now
         if self._rss is not None:
-            # The kernel's mark is coarse, but misses nothing. Readings at calls are exact, but miss memory that is
-            # allocated and released within one C call. If both agree, the exact one counts.
+            # The kernel's mark is coarse, but misses nothing. Readings at calls are exact, but miss
+            # memory that is allocated and released within one C call. If both agree, the exact one
+            # counts.
             mark, now = self._rss.read(), self._rss.reset()
             with self._peaks_lock:
                 self.at_calls = max(self.at_calls, self._rss_top - self._rss_start)
@@ -242,7 +256,9 @@ class Meter:
                 with self._peaks_lock:
                     self._tops[at] = max(self._tops[at], value)
                 if frame is not None and value - self._starts[at] > self._peaks[name]:
-                    self._paths[name] = path_to(frame, f"{name_of_called(called)}()" if called is not None else "")
+                    self._paths[name] = path_to(
+                        frame, f"{name_of_called(called)}()" if called is not None else ""
+                    )
         # Iterate over a copy, because other threads may add gauges during the loop.
         for name, gauge in list(self._gauges.items()):
             try:
@@ -250,7 +266,9 @@ class Meter:
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 self._gauges.pop(name, None)
                 self._peaks.pop(name, None)
-                self.unavailable[name.partition("@")[0]] = f"its reading failed: {type(error).__name__}: {error}"
+                self.unavailable[name.partition("@")[0]] = (
+                    f"its reading failed: {type(error).__name__}: {error}"
+                )
             else:
                 self._raise_peak(name, value)
 

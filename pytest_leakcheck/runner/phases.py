@@ -4,7 +4,8 @@
 repeats it until a thread of the background keeps up. `EarlySearch` looks for the cause of growth that is not judged yet,
 `Search` for that of a red (failing) verdict. `Ended` and `Judged` want no iteration.
 
-A phase that another one follows is released before that begins, because what it holds would be part of the start level.
+A phase that another one follows is released before that begins, because what it holds would be part
+of the start level.
 """
 
 from __future__ import annotations
@@ -45,14 +46,16 @@ from pytest_leakcheck.runner.sampler import Sampler
 if TYPE_CHECKING:
     from pytest_leakcheck.runner.diagnosis import CauseSearch
 
-# Share of ``max_time`` that the search for a cause may always take, even if the test has used up its time.
+# Share of ``max_time`` that the search for a cause may always take, even if the test has used up
+# its time.
 _SEARCH_SHARE: Final = 0.2
 
 
 class Phase:
     """What a repetition does at present.
 
-    This is no abstract base class: those keep weak references to each class that `isinstance` compares with them.
+    This is no abstract base class: those keep weak references to each class that `isinstance`
+    compares with them.
 
     Attributes:
         follows: The phases that may follow, by name.
@@ -127,7 +130,12 @@ class Judged(Ended):
 
     def fullest(self) -> Fullest | None:
         sampler, red = self._trial.sampler, self._trial.run.red
-        if red is None or red.resource != DESCRIPTORS or sampler.samples.n < 1 or not sampler.children:
+        if (
+            red is None
+            or red.resource != DESCRIPTORS
+            or sampler.samples.n < 1
+            or not sampler.children
+        ):
             return None
         now = self._search.at_red if self._search is not None else take_identities()
         return find_fullest(self._trial.identities, now)
@@ -151,8 +159,8 @@ class WarmUp(Phase):
         return self.end() if self._run.time.out_of_time else self._open_if_due()
 
     def _open_if_due(self) -> Phase:
-        # The frozen objects and the garbage that the last iteration leaves behind are part of the start level if the
-        # instruments are open by then.
+        # The frozen objects and the garbage that the last iteration leaves behind are part of the
+        # start level if the instruments are open by then.
         left = self._run.plan.effort.warmup - self._done
         return self if left > 1 else LastWarmUp(self._run, _open_instruments(self._run))
 
@@ -191,7 +199,8 @@ class Trial:
     Attributes:
         diagnoses: Whether causes are searched for.
         identities: The handles that existed at the start level.
-        searched: By resource, the search that came before a verdict; None where an innocent cause was found instead.
+        searched: By resource, the search that came before a verdict; None where an innocent cause
+            was found instead.
         withdrawal: What was judged again, if anything was: that is done once.
     """
 
@@ -212,7 +221,8 @@ class Trial:
         if not is_screen:
             run.innocent.start(self.identities)
         self._open_user_phases()
-        # In a screen, a few blocks that the cache of this thread hands out would hide a leak of memory.
+        # In a screen, a few blocks that the cache of this thread hands out would hide a leak of
+        # memory.
         self.sampler.start(inf if is_screen else run.time.shortest, walks_frozen=not is_screen)
         run.phases.begin()
 
@@ -221,7 +231,9 @@ class Trial:
         sampler = self.sampler
         judged = (budget.resource for budget in self.run.plan.budgets)
         names = [name for name in judged if find_resource(name).in_phases]
-        self.run.phases.open({name: sampler.instruments.counter(name) for name in names if sampler.samples.has(name)})
+        self.run.phases.open(
+            {name: sampler.instruments.counter(name) for name in names if sampler.samples.has(name)}
+        )
 
     def read_row(self, look: int, *, is_screen: bool = False) -> bool:
         """Read all counters after an iteration, and return whether to judge them: at row `look`, or without time."""
@@ -258,7 +270,9 @@ class Trial:
 
     def note_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
-            self.run.verdicts[verdict.resource] = qualify(verdict, find_provenance(self.sampler, verdict.resource))
+            self.run.verdicts[verdict.resource] = qualify(
+                verdict, find_provenance(self.sampler, verdict.resource)
+            )
 
     def search(self, growth: Verdict, deadline: float, *, among_known: bool = False) -> CauseSearch:
         """Prepare a search for the cause of growth; see `CauseSearch`."""
@@ -267,7 +281,9 @@ class Trial:
 
         run = self.run
         run.progress.report(self.sampler.samples, run.plan.budgets, run.verdicts, "naming")
-        return CauseSearch(run, self.sampler, growth, self.identities, deadline, among_known=among_known)
+        return CauseSearch(
+            run, self.sampler, growth, self.identities, deadline, among_known=among_known
+        )
 
     def note_pruned(self, search: CauseSearch, *, has_bound: bool = False) -> bool:
         """Take note of memory in a container from which the program removes entries; return whether it may fill further.
@@ -275,7 +291,11 @@ class Trial:
         With `has_bound`, only if it is known with how many entries that ends.
         """
         pruned = search.pruned
-        if pruned is None or not find_resource(search.resource).is_memory or (has_bound and not pruned.eviction.bound):
+        if (
+            pruned is None
+            or not find_resource(search.resource).is_memory
+            or (has_bound and not pruned.eviction.bound)
+        ):
             return False
         return self.run.innocent.owners.add_pruned(pruned)
 
@@ -356,7 +376,9 @@ class Screen(Phase):
         known = self._judge_as_known()
         self._leave()
         return (
-            Measure(trial) if known is None else EarlySearch(trial, known, known, clock.monotonic(), among_known=True)
+            Measure(trial)
+            if known is None
+            else EarlySearch(trial, known, known, clock.monotonic(), among_known=True)
         )
 
     def _leave(self) -> None:
@@ -379,18 +401,28 @@ class Screen(Phase):
         """Return the verdict on what has grown if its cause is a known one, and note the others."""
         trial, run, judged = self._trial, self._trial.run, self._judged(AT_REST)
         series = {one.resource: one for one, _budget in find_risen(judged)}
-        known = [one for one in run.plan.budgets if one.resource in series and run.causes.knows(one.resource)]
+        known = [
+            one
+            for one in run.plan.budgets
+            if one.resource in series and run.causes.knows(one.resource)
+        ]
         if not known or not trial.diagnoses:
             return None
         first = trial.judge.in_order(known)[0]
         verdict = judge_known(series[first.resource], first)
         if verdict is not None:
-            trial.note_verdicts(screen([(one, budget) for one, budget in judged if one.resource not in series]))
+            trial.note_verdicts(
+                screen([(one, budget) for one, budget in judged if one.resource not in series])
+            )
         return verdict
 
     def _judged(self, since: int) -> list[tuple[Series, Budget]]:
         budgets, samples = self._trial.run.plan.budgets, self._trial.sampler.samples
-        return [(samples.series(one.resource).since(since), one) for one in budgets if samples.has(one.resource)]
+        return [
+            (samples.series(one.resource).since(since), one)
+            for one in budgets
+            if samples.has(one.resource)
+        ]
 
 
 class Fill(Phase):
@@ -458,11 +490,15 @@ class Measure(Phase):
             self._trial.start()
 
     def _is_enough(self) -> bool:
-        # In a separate frame: a number that is alive when the harness's own work is read would be part of it.
+        # In a separate frame: a number that is alive when the harness's own work is read would be
+        # part of it.
         run, samples = self._trial.run, self._trial.sampler.samples
         if samples.retains_much():
             return run.plan.effort.is_enough(samples.n, inf)
-        return run.plan.effort.is_enough(samples.n, run.time.measured_seconds) and not self._can_decide_cache()
+        return (
+            run.plan.effort.is_enough(samples.n, run.time.measured_seconds)
+            and not self._can_decide_cache()
+        )
 
     def _can_decide_cache(self) -> bool:
         """Return whether there is time to see whether what may be a cache has a bound."""
@@ -486,7 +522,9 @@ class Measure(Phase):
         return following
 
     def _again(self) -> Phase:
-        return Fill(self._trial) if self._trial.sampler.settling.is_filling else Measure(self._trial)
+        return (
+            Fill(self._trial) if self._trial.sampler.settling.is_filling else Measure(self._trial)
+        )
 
     def _judge_all(self, *, final: bool) -> bool | StartAgain:
         """Judge what has enough readings or has grown since its ``ok``; return whether to continue measuring."""
@@ -508,12 +546,14 @@ class Measure(Phase):
             if decision is None:
                 continue
             if decision.outcome not in RED and run.plan.effort.iterations and not final:
-                # If the user has set the number of iterations, an `ok` and its floor (the smallest leak that would have
-                # shown) are based on all of them.
+                # If the user has set the number of iterations, an `ok` and its floor (the smallest
+                # leak that would have shown) are based on all of them.
                 continue
             earlier_leak = trial.withdrawal
             if earlier_leak is not None and earlier_leak.verdict.resource == name:
-                decision = conclude_finding.judged_again(decision, earlier_leak.verdict, recurred=earlier_leak.recurred)
+                decision = conclude_finding.judged_again(
+                    decision, earlier_leak.verdict, recurred=earlier_leak.recurred
+                )
             run.verdicts[name] = decision
             if decision.outcome in RED:
                 return False
@@ -526,7 +566,9 @@ class Measure(Phase):
         if red is None or not trial.diagnoses:
             return self.end()
         # A test that has used all of its time gets a little more.
-        deadline = max(run.time.deadline, clock.monotonic() + _SEARCH_SHARE * run.plan.effort.max_time)
+        deadline = max(
+            run.time.deadline, clock.monotonic() + _SEARCH_SHARE * run.plan.effort.max_time
+        )
         search = trial.searched.get(red.resource)
         if search is None or not search.has_found:
             search = trial.search(red, deadline)
@@ -536,7 +578,8 @@ class Measure(Phase):
 
     def _may_search_early(self, growth: Verdict) -> bool:
         """Return whether to search for the cause of this growth now, although it may yet end by itself."""
-        # The more of it there is, the longer it takes to list. A number of iterations that the user has set is not interrupted.
+        # The more of it there is, the longer it takes to list. A number of iterations that the user
+        # has set is not interrupted.
         trial, run = self._trial, self._trial.run
         is_free = not run.plan.effort.iterations and not run.ceiling.in_force
         return trial.diagnoses and is_free and growth.resource not in trial.searched
@@ -545,7 +588,8 @@ class Measure(Phase):
         trial, run, name = self._trial, self._trial.run, growth.resource
         since, unbounded = clock.monotonic(), None
         if not growth.traits.ends_by_itself or run.causes.knows(name):
-            # To wait whether those end takes as long as to wait whether they are a pool, unless the line tells that.
+            # To wait whether those end takes as long as to wait whether they are a pool, unless the
+            # line tells that.
             (budget,) = (one for one in run.plan.budgets if one.resource == name)
             decision = trial.judge.decide(budget, final=False, unbounded=True)
             if isinstance(decision, StartAgain):
@@ -589,7 +633,9 @@ class Search(Phase):
 
     def _follow(self) -> Phase:
         """Return the phase that follows the end of the search."""
-        if not self._trial.run.ceiling.in_force and self._trial.note_pruned(self._cause, has_bound=True):
+        if not self._trial.run.ceiling.in_force and self._trial.note_pruned(
+            self._cause, has_bound=True
+        ):
             self._trial.run.time.resume()
             return self._wait()
         doubted = self._may_withdraw() and (not self._cause.recurred or self._is_doubtful())
@@ -611,8 +657,12 @@ class Search(Phase):
         """Return whether memory has grown for which neither line nor owner is known, and there is time to judge it again."""
         # The caches of a library settle late, and what fills them is seen nowhere.
         run, cause = self._trial.run, self._cause
-        has_time = run.time.seconds < run.plan.effort.max_time / 2 and not run.plan.effort.iterations
-        return has_time and not cause.has_found and find_resource(cause.resource).exhausts == "memory"
+        has_time = (
+            run.time.seconds < run.plan.effort.max_time / 2 and not run.plan.effort.iterations
+        )
+        return (
+            has_time and not cause.has_found and find_resource(cause.resource).exhausts == "memory"
+        )
 
     def _may_withdraw(self) -> bool:
         return self._trial.withdrawal is None and not self._trial.run.ceiling.in_force
@@ -636,13 +686,21 @@ class EarlySearch(Search):
     """Searches for the cause of growth that may end by itself; a cause that nothing bounds makes it a leak at once."""
 
     def __init__(
-        self, trial: Trial, growth: Verdict, unbounded: Verdict | None, since: float, *, among_known: bool = False
+        self,
+        trial: Trial,
+        growth: Verdict,
+        unbounded: Verdict | None,
+        since: float,
+        *,
+        among_known: bool = False,
     ) -> None:
         """Begin a search, whose time does not count from `since` on.
 
         `unbounded` is the verdict if the growth turns out to be neither a pool nor a cache; None if that is not yet known.
         """
-        super().__init__(trial, trial.search(growth, trial.run.time.deadline, among_known=among_known))
+        super().__init__(
+            trial, trial.search(growth, trial.run.time.deadline, among_known=among_known)
+        )
         self._unbounded, self._since = unbounded, since
 
     def stop(self, why: str) -> Ended:
@@ -676,7 +734,9 @@ def _open_instruments(run: MeasurementRun) -> Screen | Measure:
     walk_now = bool(run.plan.ceiling.sizes)
     # The instruments can be opened even if few descriptors are left.
     with room_for_descriptors():
-        sampler = run.sampler = Sampler(wanted, run.gauges, run.plan.effort.most + 2, allowed, walk_now=walk_now)
+        sampler = run.sampler = Sampler(
+            wanted, run.gauges, run.plan.effort.most + 2, allowed, walk_now=walk_now
+        )
     sampler.settling.deadline = run.time.deadline
     named = {budget.resource for budget in run.plan.budgets if budget.explicit}
     if sampler.instruments.resident is not None:

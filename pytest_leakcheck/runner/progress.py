@@ -14,7 +14,8 @@ from pytest_leakcheck.runner.readings import Samples
 State: TypeAlias = Literal["warming up", "measuring", "naming"]
 # A repetition that ends before this many seconds reports nothing.
 AFTER: Final = 1.0
-# Minimum number of seconds between two reports while measuring, so that the reports cost almost nothing.
+# Minimum number of seconds between two reports while measuring, so that the reports cost almost
+# nothing.
 EVERY: Final = 0.25
 
 
@@ -24,8 +25,10 @@ class Progress:
 
     Attributes:
         state: ``naming`` is the search for the cause of a red verdict.
-        iteration: The number of iterations so far in this state, of `most`; while naming, those that were measured.
-        growth: The growth per iteration so far of each judged counter that was read, in its unit, by resource.
+        iteration: The number of iterations so far in this state, of `most`; while naming, those
+            that were measured.
+        growth: The growth per iteration so far of each judged counter that was read, in its unit,
+            by resource.
     """
 
     state: State
@@ -59,11 +62,16 @@ class ProgressReports:
             self._send(Progress("warming up", iterations, most, {}, {}))
 
     def report(
-        self, samples: Samples, judged: Iterable[Budget], verdicts: Mapping[str, Verdict], state: State = "measuring"
+        self,
+        samples: Samples,
+        judged: Iterable[Budget],
+        verdicts: Mapping[str, Verdict],
+        state: State = "measuring",
     ) -> bool:
         """Report the progress, if a report is due, and return whether it was.
 
-        If measuring continues, the caller must then subtract the memory of the report (`Sampler.subtract_own_work`).
+        If measuring continues, the caller must then subtract the memory of the report
+        (`Sampler.subtract_own_work`).
         """
         if not self._is_due(at_once=state == "naming"):
             return False
@@ -73,7 +81,9 @@ class ProgressReports:
         return True
 
     def _is_due(self, *, at_once: bool = False) -> bool:
-        return bool(self._followers) and clock.monotonic() >= (self._first if at_once else self._due)
+        return bool(self._followers) and clock.monotonic() >= (
+            self._first if at_once else self._due
+        )
 
     def _send(self, progress: Progress) -> None:
         self._due = clock.monotonic() + EVERY

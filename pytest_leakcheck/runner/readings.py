@@ -1,7 +1,7 @@
 """Open the instruments that read the counters of one process, and store what they read.
 
-The columns are preallocated, so that a new row allocates nothing. An expensive counter is read, and all garbage is
-collected, only as often as the cost allows.
+The columns are preallocated, so that a new row allocates nothing. An expensive counter is read, and
+all garbage is collected, only as often as the cost allows.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ from pytest_leakcheck.probes.native_heap import Heap
 from pytest_leakcheck.probes.own_descriptors import count_overwritten
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 
-# What reading one counter may cost on average per row (an iteration has one row): 0.2 us, plus half a percent of the
-# time of an iteration.
+# What reading one counter may cost on average per row (an iteration has one row): 0.2 us, plus half
+# a percent of the time of an iteration.
 _SECONDS_PER_ROW: Final = 0.2e-6
 _ITERATION_SHARE: Final = 0.005
-# The judging rule needs a dozen readings of a rising counter. Until the counter rises, one reading in 64 rows is
-# enough. After a rise, the counter is read in each of the next 32 rows.
+# The judging rule needs a dozen readings of a rising counter. Until the counter rises, one reading
+# in 64 rows is enough. After a rise, the counter is read in each of the next 32 rows.
 _MAX_ROW_INTERVAL: Final = 64
 _ROWS_AFTER_RISE: Final = 32
-# Full collections run in every row until more objects than this survive: a collection walks fewer in a millisecond or
-# two. With more objects, full collections may take this share of the time of the iterations.
+# Full collections run in every row until more objects than this survive: a collection walks fewer
+# in a millisecond or two. With more objects, full collections may take this share of the time of
+# the iterations.
 _MANY_OBJECTS: Final = 20_000
 _COLLECTION_SHARE: Final = 0.5
 # A counter that rises in so many successive rows may leak.
@@ -57,7 +58,9 @@ MAX_WAITING_BYTES: Final = 64 << 20
 _WHYS: Final[tuple[Why, ...]] = get_args(Why)
 # The numbers that one correction is stored as.
 _WIDTH: Final = 5
-MEMORY_BYTES: Final = tuple(name for name in exhausting("memory") if find_resource(name).unit == "bytes")
+MEMORY_BYTES: Final = tuple(
+    name for name in exhausting("memory") if find_resource(name).unit == "bytes"
+)
 # The largest block that the interpreter's own allocator serves, whose arenas are mapped memory.
 _MAX_BLOCK_BYTES: Final = 512
 
@@ -88,7 +91,9 @@ class Instruments:
         self.heap = next((one for one in self.probes if isinstance(one, Heap)), None)
         if self.heap is not None:
             self.reads[self.heap.resource] = self.heap.read_in_series
-        self.watch = CollectorWatch(self.tree.own, self.device.read if self.device is not None else None)
+        self.watch = CollectorWatch(
+            self.tree.own, self.device.read if self.device is not None else None
+        )
         try:
             self._open_folders(names)
         except BaseException:
@@ -124,7 +129,9 @@ class Instruments:
 
     def reasons(self) -> dict[str, str]:
         """Return why wanted resources cannot be read, by resource, without those that this process does not use yet."""
-        return {name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)}
+        return {
+            name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)
+        }
 
     def device_for(self, resource: str) -> Vram | None:
         return self.device if self.device is not None and self.device.resource == resource else None
@@ -192,15 +199,18 @@ class Pace:
     every row while it rises, and in 32 more rows: the judging rule then has all readings of the part that it judges.
     """
 
-    def __init__(self, read: Callable[[], int], column: array[int], own: array[int], tolerance: float) -> None:
+    def __init__(
+        self, read: Callable[[], int], column: array[int], own: array[int], tolerance: float
+    ) -> None:
         """Read a counter less `own`, which the harness allocated; rises of up to `tolerance` per row do not count."""
         self._read = read
         self.column = column
         self._own = own
         self._tolerance = tolerance
-        # Three rows: that of the last reading, that of the next one, and, once the counter has risen, the row up to
-        # which no row is left out. They are in an array, because int objects above 256 would be blocks that the harness
-        # allocates. `_at` is the time of the last reading.
+        # Three rows: that of the last reading, that of the next one, and, once the counter has
+        # risen, the row up to which no row is left out. They are in an array, because int objects
+        # above 256 would be blocks that the harness allocates. `_at` is the time of the last
+        # reading.
         self._rows = array("q", (0, 0, 0))
         self._at = array("d", (0.0,))
 
@@ -247,15 +257,16 @@ class Pace:
 class CollectionPace:
     """Collects all garbage as often as that is cheap, and in the other rows only the garbage among new objects.
 
-    A full collection walks everything that the test has retained. Under a leak of 1,400 objects per iteration, it takes
-    longer than an iteration of 20 ms from the 100th on, and the time is over before the leak is certain. Between full
-    collections, garbage among older objects stays for a few rows, so the counters of what it holds rise and fall.
+    A full collection walks everything that the test has retained. Under a leak of 1,400 objects per
+    iteration, it takes longer than an iteration of 20 ms from the 100th on, and the time is over
+    before the leak is certain. Between full collections, garbage among older objects stays for a
+    few rows, so the counters of what it holds rise and fall.
     """
 
     def __init__(self, watch: CollectorWatch) -> None:
         self._watch = watch
-        # The row of the last full collection and that of the next one, and when the last one ended. In arrays, as in
-        # `Pace`.
+        # The row of the last full collection and that of the next one, and when the last one ended.
+        # In arrays, as in `Pace`.
         self._rows = array("q", (0, 0))
         self._at = array("d", (0.0,))
 
@@ -298,10 +309,12 @@ class Samples:
     Attributes:
         n: The index of the last row; -1 before the start level is read.
         released: The amount that the garbage collector released in each iteration, by resource.
-        paced: The readers of counters that are not read in every row, because a reading is expensive.
-        kinds: How the readings were obtained, by resource; ``measured`` where a resource is missing.
-        own: The part that the harness itself has allocated, by resource. Only of exact counters of memory, because
-            resident memory varies by more than this part.
+        paced: The readers of counters that are not read in every row, because a reading is
+            expensive.
+        kinds: How the readings were obtained, by resource; ``measured`` where a resource is
+            missing.
+        own: The part that the harness itself has allocated, by resource. Only of exact counters of
+            memory, because resident memory varies by more than this part.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -331,7 +344,9 @@ class Samples:
 
     def correct_last(self, resource: str, level: int, why: Why) -> None:
         """Put another level into the last row."""
-        self.correct(resource, range(self.n, self.n + 1), level - self.columns[resource][self.n], why)
+        self.correct(
+            resource, range(self.n, self.n + 1), level - self.columns[resource][self.n], why
+        )
 
     def leave_out(self, resource: str, by: int) -> None:
         """Leave what the harness has allocated since the last row out of all later ones."""
@@ -358,12 +373,18 @@ class Samples:
         followed = self._children.values()
         self.paced = [one for one in self.paced if one not in followed]
         own, tolerance = array("q", (0,)), find_resource(RESIDENT).tolerance
-        self._children = {pid: Pace(partial(anonymous_of, pid), self.new_column(), own, tolerance) for pid in pids}
+        self._children = {
+            pid: Pace(partial(anonymous_of, pid), self.new_column(), own, tolerance) for pid in pids
+        }
         self.paced += self._children.values()
 
     def children(self) -> dict[int, int]:
         """Return how much the memory of each process that is followed, and still lives, has grown, by its number."""
-        return {pid: one.last - one.column[0] for pid, one in self._children.items() if one.last and one.column[0]}
+        return {
+            pid: one.last - one.column[0]
+            for pid, one in self._children.items()
+            if one.last and one.column[0]
+        }
 
     def grown_children(self) -> list[int]:
         """Return the numbers of the child processes whose memory has grown, most first; none if this process grew more."""
@@ -383,7 +404,9 @@ class Samples:
         paced = {id(one.column): one.last for one in self.paced}
         columns = {name: self.columns[name] for name in resources if name in self.columns}
         rows = max(1, self.n)
-        return {name: (paced.get(id(one), one[self.n]) - one[0]) / rows for name, one in columns.items()}
+        return {
+            name: (paced.get(id(one), one[self.n]) - one[0]) / rows for name, one in columns.items()
+        }
 
     def above_start(self, resource: str) -> int:
         column = self._filled_column(resource)
@@ -391,7 +414,9 @@ class Samples:
 
     def retains_much(self) -> bool:
         """Return whether the test retains too much memory to continue only because its growth may end."""
-        return any(self.has(name) and self.above_start(name) > MAX_WAITING_BYTES for name in MEMORY_BYTES)
+        return any(
+            self.has(name) and self.above_start(name) > MAX_WAITING_BYTES for name in MEMORY_BYTES
+        )
 
     def rises_steadily(self) -> bool:
         """Return whether a counter has risen in each of the last few rows; one that was not read in all of them has not."""
@@ -412,13 +437,19 @@ class Samples:
 
     def exact_rate(self) -> float:
         """Return how many bytes per row the exact counters of memory show at most."""
-        exact = {name: 1 for name in MEMORY_BYTES if not find_resource(name).resolution} | {BLOCKS: _MAX_BLOCK_BYTES}
-        return sum(self.judged_growth(name).slope * each for name, each in exact.items() if self.has(name))
+        exact = {name: 1 for name in MEMORY_BYTES if not find_resource(name).resolution} | {
+            BLOCKS: _MAX_BLOCK_BYTES
+        }
+        return sum(
+            self.judged_growth(name).slope * each for name, each in exact.items() if self.has(name)
+        )
 
     def series(self, resource: str) -> Series:
         released = self.released[resource][: self.n] if resource in self.released else ()
         kind = self.kinds.get(resource, "measured")
-        return Series(resource, tuple(self._filled_column(resource)[: self.n + 1]), tuple(released), kind)
+        return Series(
+            resource, tuple(self._filled_column(resource)[: self.n + 1]), tuple(released), kind
+        )
 
     def all_series(self) -> tuple[Series, ...]:
         return tuple(map(self.series, self.columns)) if self.n >= 0 else ()
@@ -429,10 +460,14 @@ class Samples:
             paced.fill(self.n)
         column = self.columns[resource]
         if resource == RESIDENT and (alive := self.children()):
-            return array("q", map(sum, zip(column, *(self._children[pid].column for pid in alive), strict=True)))
+            return array(
+                "q",
+                map(sum, zip(column, *(self._children[pid].column for pid in alive), strict=True)),
+            )
         return column
 
     def new_column(self) -> array[int]:
         """Return a new column of zeros, without adding it to `columns`."""
-        # An array stores plain 64-bit numbers. With a list, the harness would allocate int objects for each row.
+        # An array stores plain 64-bit numbers. With a list, the harness would allocate int objects
+        # for each row.
         return array("q", bytes(8 * self.capacity))

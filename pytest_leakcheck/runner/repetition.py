@@ -1,8 +1,9 @@
 """Measure and judge work that the caller repeats: take a `Plan`, return a `Recording` and verdicts.
 
-The caller reports the end of each iteration; `Repetition` answers whether it wants another, as its phase decides
-(`runner.phases`). The pytest protocol, ``steps()`` and `measure` all use it, so tests, loops and scripts are judged in the
-same way. A block that runs once shows no trend: `measure_block` compares each rise with the allowed level.
+The caller reports the end of each iteration; `Repetition` answers whether it wants another, as its
+phase decides (`runner.phases`). The pytest protocol, ``steps()`` and `measure` all use it, so
+tests, loops and scripts are judged in the same way. A block that runs once shows no trend:
+`measure_block` compares each rise with the allowed level.
 """
 
 from __future__ import annotations
@@ -50,11 +51,14 @@ class Repetition:
     ) -> None:
         """Start the clock.
 
-        The user's `gauges` are read after each iteration; more may be added until the start level is read. `left` is
-        the earlier test that left a thread running, by the thread's number. `causes` are those of earlier tests; that of
-        this one is added. If the work `has_run` in this process, that is the warm-up of a screen.
+        The user's `gauges` are read after each iteration; more may be added until the start level
+        is read. `left` is the earlier test that left a thread running, by the thread's number.
+        `causes` are those of earlier tests; that of this one is added. If the work `has_run` in
+        this process, that is the warm-up of a screen.
         """
-        self._run = MeasurementRun(plan, gauges if gauges is not None else {}, InnocentGrowth(left or {}), causes)
+        self._run = MeasurementRun(
+            plan, gauges if gauges is not None else {}, InnocentGrowth(left or {}), causes
+        )
         self.is_warm = has_run and plan.screen
         self._phase: Phase = WarmUp(self._run, int(self.is_warm))
         self._fork_guard = ForkGuard()
@@ -107,7 +111,9 @@ class Repetition:
         self._phase = self._phase.stop(f"there was no room for more iterations: {used}")
         if run.red is None:
             run.verdicts.clear()
-            run.verdicts[used.resource] = conclude_finding.no_room_left(run.plan.budgets, used.resource, str(used))
+            run.verdicts[used.resource] = conclude_finding.no_room_left(
+                run.plan.budgets, used.resource, str(used)
+            )
 
     @property
     def searched(self) -> str:
@@ -117,7 +123,8 @@ class Repetition:
     def end(self, stopped: Stopped | None = None, error: BaseException | None = None) -> Result:
         """Release everything and return what was found; `stopped` is None if this object decided to stop.
 
-        If the last iteration ended in an `error` because descriptors or memory ran out after growth, that is a leak.
+        If the last iteration ended in an `error` because descriptors or memory ran out after
+        growth, that is a leak.
         """
         run = self._run
         self._fork_guard.exit_if_forked(int(stopped is not None))
@@ -144,8 +151,17 @@ class Repetition:
             run.verdicts |= {verdict.resource: verdict for verdict in nothing}
         ended = self._phase.end()
         if stopped is None:
-            stopped = "time" if run.time.out_of_time else "iterations" if n >= plan.effort.most else "judged"
-        verdicts = (*run.verdicts.values(), *conclude_finding.missing_verdicts(plan, sampler.instruments.missing))
+            stopped = (
+                "time"
+                if run.time.out_of_time
+                else "iterations"
+                if n >= plan.effort.most
+                else "judged"
+            )
+        verdicts = (
+            *run.verdicts.values(),
+            *conclude_finding.missing_verdicts(plan, sampler.instruments.missing),
+        )
         verdicts = conclude_finding.without_ceiling(verdicts, run.ceiling.missing)
         recording = replace(self._recording(sampler, stopped), fullest=ended.fullest())
         result = Result(plan, recording, verdicts, ended.held(), ended.culprit)
@@ -187,7 +203,8 @@ def measure_block(
 ) -> Iterator[Callable[[], Result]]:
     """Measure the body of a ``with`` statement, against budgets that each have a level.
 
-    Yields a function that returns the result once the body has ended. If the body raises, there is no result.
+    Yields a function that returns the result once the body has ended. If the body raises, there is
+    no result.
     """
     plan = Plan(name, budgets, Effort(iterations=1))
     results: list[Result] = []
@@ -200,18 +217,29 @@ def measure_block(
         yield finished
         sampler.read()
         readable = [budget for budget in budgets if sampler.samples.has(budget.resource)]
-        over = [one.resource for one in readable if sampler.samples.above_start(one.resource) > (one.level or 0)]
+        over = [
+            one.resource
+            for one in readable
+            if sampler.samples.above_start(one.resource) > (one.level or 0)
+        ]
         if over:
             sampler.settling.settle()
         for shared in sampler.instruments.folders.keys() & set(over):
             sampler.settling.correct_folder(shared, set_aside=True)
         verdicts = tuple(
-            qualify(judge_once(sampler.samples.series(one.resource), one), find_provenance(sampler, one.resource))
+            qualify(
+                judge_once(sampler.samples.series(one.resource), one),
+                find_provenance(sampler, one.resource),
+            )
             for one in readable
         )
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}
-        held |= {name: group(folder.kinds()) for name, folder in sampler.instruments.folders.items() if red}
+        held |= {
+            name: group(folder.kinds())
+            for name, folder in sampler.instruments.folders.items()
+            if red
+        }
         recording = Recording(
             test=name,
             series=sampler.samples.all_series(),

@@ -1,6 +1,7 @@
 """Judge one resource of a running test, with a hint at an innocent cause if there is a suspicion.
 
-A suspicion is the verdict that the readings alone would give. The looks for a cause (`InnocentGrowth`) begin only then.
+A suspicion is the verdict that the readings alone would give. The looks for a cause
+(`InnocentGrowth`) begin only then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from pytest_leakcheck.judge.judge_series import NO_HINT, Context, Hint, judge
 from pytest_leakcheck.judge.provenance import Provenance, qualify
 from pytest_leakcheck.model import resources
 from pytest_leakcheck.model.finding import RED, Verdict
-from pytest_leakcheck.model.resources import BLOCKS, CHILDREN, HEAP, MAPPED, OBJECTS, RESIDENT, find_resource
+from pytest_leakcheck.model.resources import (
+    BLOCKS,
+    CHILDREN,
+    HEAP,
+    MAPPED,
+    OBJECTS,
+    RESIDENT,
+    find_resource,
+)
 from pytest_leakcheck.probes.memory import shared_bytes
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.readings import MAX_WAITING_BYTES, Samples
@@ -28,25 +37,29 @@ class StartAgain:
     """The series must start again: it grew by resources that ended late, by frozen garbage, or by a cache now full."""
 
 
-# Bytes that rise in fewer iterations than this share of those in which a count of objects rises come in steps.
+# Bytes that rise in fewer iterations than this share of those in which a count of objects rises
+# come in steps.
 _MIN_STEADY_RATIO: Final = 0.5
-# Objects of the start that are gone have been replaced by new ones if they are at least this share of what has grown.
+# Objects of the start that are gone have been replaced by new ones if they are at least this share
+# of what has grown.
 _MIN_REPLACED_SHARE: Final = 0.1
-# While a test retains no more than so many units of a counter that is not in bytes, it may repeat a suspected leak.
+# While a test retains no more than so many units of a counter that is not in bytes, it may repeat a
+# suspected leak.
 _MAX_WAITING_COUNT: Final = 1_000_000
-# Growth of handles (descriptors, threads, ...) may be a pool that is filling. It is called a leak after this many
-# iterations at the latest, or once it has this many handles, this share of what is left of the limit, or this many child
-# processes.
+# Growth of handles (descriptors, threads, ...) may be a pool that is filling. It is called a leak
+# after this many iterations at the latest, or once it has this many handles, this share of what is
+# left of the limit, or this many child processes.
 _POOL_ITERATIONS: Final = 250
 _MAX_POOL: Final = 300
 _MAX_LIMIT_SHARE: Final = 0.25
 _MAX_WAITING_CHILDREN: Final = 50
 # About the time that a search for the cause takes.
 _SEARCH_SECONDS: Final = 1.0
-# The most memory from malloc that goes with a block of Python's own allocator, for a lock or for its entry in a table.
+# The most memory from malloc that goes with a block of Python's own allocator, for a lock or for
+# its entry in a table.
 _MAX_BYTES_BESIDE_BLOCK: Final = 64
-# Resident memory grows by mappings if these grow at no less than this share of its rate, and the other way round; and past
-# malloc if the bytes in use grow at no more than that one.
+# Resident memory grows by mappings if these grow at no less than this share of its rate, and the
+# other way round; and past malloc if the bytes in use grow at no more than that one.
 _MIN_SAME_RATIO: Final = 0.75
 _MAX_HEAP_RATIO: Final = 0.1
 # Bytes. A smaller rise is not looked at.
@@ -60,11 +73,13 @@ class ResourceJudge:
     def __init__(self, run: MeasurementRun, sampler: Sampler) -> None:
         self._run = run
         self._sampler = sampler
-        # The level above the start that each resource had reached when a full cache made the series start again.
+        # The level above the start that each resource had reached when a full cache made the series
+        # start again.
         self._carried: dict[str, int] = {}
         # The handles whose growth may end by itself. The memory that grows may be theirs.
         self._waiting: set[str] = set()
-        # The first growth of a look that may end by itself, and is judged later; the caller empties it before each look.
+        # The first growth of a look that may end by itself, and is judged later; the caller empties
+        # it before each look.
         self.early: Verdict | None = None
 
     def decide(self, budget: Budget, *, final: bool, unbounded: bool = False) -> Decision:
@@ -94,7 +109,8 @@ class ResourceJudge:
         hint = self._find_hint(budget, context, suspicion)
         if isinstance(hint, StartAgain):
             return hint
-        # A look may have waited for resources that end by themselves, and corrected the last reading.
+        # A look may have waited for resources that end by themselves, and corrected the last
+        # reading.
         sampler.settling.put_back()
         verdict = judge(sampler.samples.series(name), budget, context, hint)
         return None if verdict is None else qualify(verdict, find_provenance(sampler, name))
@@ -104,13 +120,18 @@ class ResourceJudge:
         samples, settling, name = self._sampler.samples, self._sampler.settling, budget.resource
         settling.correct_folder(name)
         suspicion = judge(samples.series(name), budget, context)
-        if suspicion is None or suspicion.outcome == "ok" or not settling.correct_folder(name, set_aside=True):
+        if (
+            suspicion is None
+            or suspicion.outcome == "ok"
+            or not settling.correct_folder(name, set_aside=True)
+        ):
             return suspicion
         return judge(samples.series(name), budget, context)
 
     def doubts(self, budget: Budget, verdict: Verdict) -> bool:
         """Return whether the readings since an ``ok`` raise a suspicion."""
-        # Handles are judged after some 13 iterations, memory after 50 to 230. What grows later must not stay ``ok``.
+        # Handles are judged after some 13 iterations, memory after 50 to 230. What grows later must
+        # not stay ``ok``.
         if verdict.outcome != "ok":
             return False
         series = self._sampler.samples.series(budget.resource)
@@ -123,22 +144,31 @@ class ResourceJudge:
 
     def _follows_objects(self, name: str) -> bool:
         """Return whether bytes grow by small objects, or in steps."""
-        # Small objects take blocks of which `heap` counts a part, such as their locks and the tables that hold them. A
-        # table doubles now and then, and an arena has room for many objects: such growth tells no rate, and is certain
-        # by chance.
+        # Small objects take blocks of which `heap` counts a part, such as their locks and the
+        # tables that hold them. A table doubles now and then, and an arena has room for many
+        # objects: such growth tells no rate, and is certain by chance.
         samples, resource = self._sampler.samples, find_resource(name)
         if resource.scarce or resource.unit != "bytes" or not samples.has(name):
             return False
-        if samples.has(BLOCKS) and samples.above_start(name) <= _MAX_BYTES_BESIDE_BLOCK * samples.above_start(BLOCKS):
+        if samples.has(BLOCKS) and samples.above_start(
+            name
+        ) <= _MAX_BYTES_BESIDE_BLOCK * samples.above_start(BLOCKS):
             return True
         rises = samples.rises(name)
-        return any(rises < _MIN_STEADY_RATIO * samples.rises(one) for one in (OBJECTS, BLOCKS) if samples.has(one))
+        return any(
+            rises < _MIN_STEADY_RATIO * samples.rises(one)
+            for one in (OBJECTS, BLOCKS)
+            if samples.has(one)
+        )
 
     def _may_end_by_itself(self, budget: Budget, suspicion: Verdict, context: Context) -> bool:
         """Return whether more iterations, while cheap, may show that growth ends: a pool or a cache that is filling."""
-        # A number of iterations that the user has set is run to its end, as long as the growth is harmless.
+        # A number of iterations that the user has set is run to its end, as long as the growth is
+        # harmless.
         effort, resource, n = context.effort, suspicion.traits, self._sampler.samples.n
-        left = self._run.limits.get(suspicion.resource, inf) - self._sampler.samples.level(suspicion.resource)
+        left = self._run.limits.get(suspicion.resource, inf) - self._sampler.samples.level(
+            suspicion.resource
+        )
         if suspicion.outcome != "leak" or suspicion.level > _most_while_waiting(resource, left):
             return False
         if effort.iterations:
@@ -146,20 +176,29 @@ class ResourceJudge:
         is_certain = not resource.is_pooled and budget.judges_all_growth
         if is_certain and context.is_fatal(suspicion.slope) and not self._waiting:
             return False
-        is_small = n < _POOL_ITERATIONS and suspicion.level <= _MAX_POOL and not self._sampler.samples.retains_much()
+        is_small = (
+            n < _POOL_ITERATIONS
+            and suspicion.level <= _MAX_POOL
+            and not self._sampler.samples.retains_much()
+        )
         is_pool = resource.is_pooled and budget.level is None and is_small
         if resource.scarce and not is_pool:
-            # A level that the user allows has been passed, or memory is about to be judged that these handles own.
+            # A level that the user allows has been passed, or memory is about to be judged that
+            # these handles own.
             return False
         return self._run.time.measured_seconds < min(effort.min_time, effort.max_time)
 
     def _note_slow(self, budget: Budget, context: Context) -> None:
         """Note growth of memory whose horizon is farther away than a search takes, or whose cause may be known."""
         sampler = self._sampler
-        seconds = (context.effort.usual - sampler.samples.n) * sampler.settling.seconds_per_iteration()
+        seconds = (
+            context.effort.usual - sampler.samples.n
+        ) * sampler.settling.seconds_per_iteration()
         if seconds < _SEARCH_SECONDS and not self._run.causes.of(budget.resource):
             return
-        suspicion = judge(sampler.samples.series(budget.resource), budget, replace(context, unbounded=True))
+        suspicion = judge(
+            sampler.samples.series(budget.resource), budget, replace(context, unbounded=True)
+        )
         if suspicion is not None and suspicion.outcome == "leak":
             self.early = self.early or suspicion
 
@@ -206,11 +245,18 @@ class ResourceJudge:
         limit = run.limits.get(name)
         compared = name == RESIDENT and budget.judges_all_growth and sampler.samples.has(HEAP)
         elsewhere = resource.of_tree and sampler.children > 0
-        risen = name in (RESIDENT, MAPPED) and not budget.explicit and sampler.samples.above_start(name) >= _MIN_RISE
+        risen = (
+            name in (RESIDENT, MAPPED)
+            and not budget.explicit
+            and sampler.samples.above_start(name) >= _MIN_RISE
+        )
         return Context(
             final,
-            # With children, the counter covers the process tree, but the limit applies to each process.
-            headroom=None if limit is None or elsewhere else max(0, limit - sampler.samples.level(name)),
+            # With children, the counter covers the process tree, but the limit applies to each
+            # process.
+            headroom=None
+            if limit is None or elsewhere
+            else max(0, limit - sampler.samples.level(name)),
             carried=self._carried.get(name, 0),
             exact_flat=compared and self._sampler.samples.judged_growth(HEAP).state == "flat",
             in_child=name == RESIDENT and bool(sampler.samples.grown_children()),
@@ -229,7 +275,11 @@ class ResourceJudge:
         samples, heap = self._sampler.samples, self._sampler.instruments.heap
         risen = samples.above_start(RESIDENT if samples.has(RESIDENT) else name)
         idle = heap.idle(max(0, risen)) if heap is not None else None
-        if idle is None or samples.judged_growth(HEAP).slope > _MAX_HEAP_RATIO * samples.judged_growth(name).slope:
+        if (
+            idle is None
+            or samples.judged_growth(HEAP).slope
+            > _MAX_HEAP_RATIO * samples.judged_growth(name).slope
+        ):
             return inf
         arenas, large = idle
         return arenas if self._grows_as(MAPPED, RESIDENT) else arenas + large + shared_bytes()
@@ -240,7 +290,10 @@ class ResourceJudge:
         if not (samples.has(name) and samples.has(other)):
             return False
         grown, as_fast = samples.judged_growth(name), samples.judged_growth(other)
-        return grown.state == as_fast.state == "growing" and grown.slope >= _MIN_SAME_RATIO * as_fast.slope
+        return (
+            grown.state == as_fast.state == "growing"
+            and grown.slope >= _MIN_SAME_RATIO * as_fast.slope
+        )
 
     def _counted_elsewhere(self, budget: Budget) -> Hint:
         """Return the growth that exact counters show, or that replaces objects from before the start."""
@@ -288,7 +341,9 @@ def find_provenance(sampler: Sampler, resource: str) -> Provenance:
 def _describe_children(samples: Samples) -> Provenance:
     running, grown = live_children(), samples.grown_children()
     others = len(running.keys() - samples.children())
-    what = "1 child process: its memory" if others == 1 else f"{others} child processes: their memory"
+    what = (
+        "1 child process: its memory" if others == 1 else f"{others} child processes: their memory"
+    )
     more = f", and in {len(grown) - 1} more" if len(grown) > 1 else ""
     return Provenance(
         uncounted=f"{what} is not counted" if others else "",

@@ -1,6 +1,7 @@
 """Notice that a repetition is about to take too much of the machine: memory, disks, descriptors, processes, threads.
 
-A test that keeps 150 MiB would take 5 GiB until the cause is known, and the kernel would end the session.
+A test that keeps 150 MiB would take 5 GiB until the cause is known, and the kernel would end the
+session.
 """
 
 from __future__ import annotations
@@ -23,14 +24,16 @@ from pytest_leakcheck.probes.own_descriptors import descriptors_left
 from pytest_leakcheck.probes.processes import count_tasks, own_tree
 from pytest_leakcheck.probes.resource_limits import free_on, memory_left, tasks_left
 
-# A repetition may take this share of what is left when it begins: of descriptors, which no other process needs, more.
+# A repetition may take this share of what is left when it begins: of descriptors, which no other
+# process needs, more.
 _SHARE: Final = 0.25
 _SHARE_OF_DESCRIPTORS: Final = 0.5
-# No more handles than this are compared with what is left: below a low limit, a leak is certain once it is reached. The
-# plugin itself opens fewer descriptors.
+# No more handles than this are compared with what is left: below a low limit, a leak is certain
+# once it is reached. The plugin itself opens fewer descriptors.
 _FEW: Final = 64
-# A look takes 0.03 ms, and 1 ms with eight children. So it waits for this many seconds for each process, but not longer
-# than for this share of the iterations that fit: descriptors are opened in microseconds.
+# A look takes 0.03 ms, and 1 ms with eight children. So it waits for this many seconds for each
+# process, but not longer than for this share of the iterations that fit: descriptors are opened in
+# microseconds.
 _INTERVAL: Final = 0.02
 _WAITING_SHARE: Final = 0.25
 # About so many iterations name the cause of a leak.
@@ -91,16 +94,18 @@ class Room:
     """What is left when the first iteration has ended: what a test needs once, it may have.
 
     Attributes:
-        ended: What leaves no room for another iteration; None if there is enough, or nothing is known.
-        short: Whether there is no room for the iterations that it takes to find the cause of a leak.
+        ended: What leaves no room for another iteration; None if there is enough, or nothing is
+            known.
+        short: Whether there is no room for the iterations that it takes to find the cause of a
+            leak.
     """
 
     def __init__(self) -> None:
         self.ended: Used | None = None
         self.short = False
         self._stores: tuple[Store, ...] = ()
-        # The number of iterations, and from which one or from when on a look is due. In arrays, because new objects would
-        # be blocks that the harness allocates.
+        # The number of iterations, and from which one or from when on a look is due. In arrays,
+        # because new objects would be blocks that the harness allocates.
         self._iterations, self._due = array("q", (0,)), array("d", (0.0, 0.0))
 
     def iteration_done(self) -> Used | None:
@@ -121,17 +126,25 @@ class Room:
 
     def _look(self, tree: Sequence[int], iterations: int) -> None:
         taken = [used for store in self._stores if (used := store.look(tree)) is not None]
-        self._due[0] = iterations + _WAITING_SHARE * min((used.fits(iterations) for used in taken), default=inf)
+        self._due[0] = iterations + _WAITING_SHARE * min(
+            (used.fits(iterations) for used in taken), default=inf
+        )
         much = [used for used in taken if used.is_much]
         self.short = any(used.fits(iterations) < _SEARCH_ITERATIONS for used in much)
         self.ended = next((used for used in much if used.fits(iterations) < 1), None)
 
 
 def _find_stores(tree: Sequence[int]) -> Iterator[Store]:
-    yield Store(RESIDENT, "of memory", "bytes", memory_left, memory_left(), _resident, _resident(tree))
-    yield Store(DESCRIPTORS, "descriptors (ulimit -n)", "count", descriptors_left, descriptors_left())
+    yield Store(
+        RESIDENT, "of memory", "bytes", memory_left, memory_left(), _resident, _resident(tree)
+    )
+    yield Store(
+        DESCRIPTORS, "descriptors (ulimit -n)", "count", descriptors_left, descriptors_left()
+    )
     for name, held in ((CHILDREN, len), (THREADS, _count_threads)):
-        yield Store(name, "processes and threads", "count", tasks_left, held=held, held_before=held(tree))
+        yield Store(
+            name, "processes and threads", "count", tasks_left, held=held, held_before=held(tree)
+        )
     devices = set()
     for name, path in (*watched_paths().items(), (DISK, ".")):
         # The test may have removed it.

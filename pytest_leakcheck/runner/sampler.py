@@ -23,11 +23,12 @@ from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
 class _FrozenObjects:
     """The objects that exist at the start: frozen, they do not count, but what replaces them does."""
 
-    # To count the frozen objects takes milliseconds, so that is done only just after a freeze and on suspicion.
+    # To count the frozen objects takes milliseconds, so that is done only just after a freeze and
+    # on suspicion.
 
     def __init__(self) -> None:
-        # How many were frozen, and how many of these had gone before a later freeze. In an array, because an int object
-        # would be a block that the harness allocates.
+        # How many were frozen, and how many of these had gone before a later freeze. In an array,
+        # because an int object would be a block that the harness allocates.
         self._counts = array("q", (0, 0))
         self.is_due = False
 
@@ -54,7 +55,9 @@ class _FrozenObjects:
     def gone(self) -> int:
         """How many of them no longer exist."""
         # None are frozen if the program has called `gc.unfreeze`.
-        return self._counts[1] + (max(0, self._counts[0] - gc.get_freeze_count()) if has_frozen() else 0)
+        return self._counts[1] + (
+            max(0, self._counts[0] - gc.get_freeze_count()) if has_frozen() else 0
+        )
 
 
 class Sampler:
@@ -71,8 +74,9 @@ class Sampler:
     ) -> None:
         """Open the instruments.
 
-        Gauges that are added before `start` are read too. Growth per row of up to `allowed` beyond the tolerance is no
-        reason to read an expensive counter more often. For `walk_now`, see `CollectorWatch.open`.
+        Gauges that are added before `start` are read too. Growth per row of up to `allowed` beyond
+        the tolerance is no reason to read an expensive counter more often. For `walk_now`, see
+        `CollectorWatch.open`.
 
         Raises:
             Unavailable: Not even the process tree can be read here.
@@ -90,7 +94,8 @@ class Sampler:
             raise
         _renew_handlers()
         self._collection = CollectionPace(self.instruments.watch)
-        # The garbage that thawing has found after row `_thawed_at`, by resource. It exists only until the first asks.
+        # The garbage that thawing has found after row `_thawed_at`, by resource. It exists only
+        # until the first asks.
         self._garbage: Counter[str] = Counter()
         self._thawed_at = 0
         self.frozen = _FrozenObjects()
@@ -99,7 +104,10 @@ class Sampler:
     def _make_columns(self, allowed: Mapping[str, float]) -> None:
         samples, instruments = self.samples, self.instruments
         for name in TREE:
-            samples.columns[name], samples.released[name] = samples.new_column(), samples.new_column()
+            samples.columns[name], samples.released[name] = (
+                samples.new_column(),
+                samples.new_column(),
+            )
         self._fds, self._threads, self._processes = samples.columns.values()
         self._quick: list[tuple[Callable[[], int], array[int], array[int]]] = []
         self._due = array("q", (0,))
@@ -144,14 +152,16 @@ class Sampler:
         self.samples.restart()
         self.settling.joins_in_vain = 0
         self._garbage.clear()
-        # A collection also untracks tuples and dicts that hold only atomic values, one nesting level at a time. This
-        # must be complete before the start level is read.
+        # A collection also untracks tuples and dicts that hold only atomic values, one nesting
+        # level at a time. This must be complete before the start level is read.
         for _ in range(ROUNDS):
             self.instruments.watch.collect()
         self._collection.restart()
         resident = self.instruments.resident
         if resident is not None and resident.named:
-            self.samples.follow_children(descendants(os.getpid()) if self.instruments.tree.read().process else ())
+            self.samples.follow_children(
+                descendants(os.getpid()) if self.instruments.tree.read().process else ()
+            )
         self.instruments.start(self._seconds[0])
         # What the children of earlier tests have released counts for none.
         read_reports()
@@ -165,7 +175,8 @@ class Sampler:
     def read(self, whole: bool = True) -> None:  # noqa: FBT002 - by position, because it is called in each iteration
         """Collect garbage and add the row of an iteration.
 
-        With ``whole``, all garbage is collected and all counters are read, even those that are not due yet (`Pace`).
+        With ``whole``, all garbage is collected and all counters are read, even those that are not
+        due yet (`Pace`).
         """
         row = self.samples.n + 1
         if self.frozen.is_due and OBJECTS in self.samples.own:
@@ -195,10 +206,13 @@ class Sampler:
             self._thawed_at = self.samples.n
             self._garbage.clear()
         for name in {resource, *self.samples.own}:
-            # Unfrozen objects cannot be told from the program's other ones, so the collected garbage is counted.
+            # Unfrozen objects cannot be told from the program's other ones, so the collected
+            # garbage is counted.
             objects = find_resource(name).made_of == "objects"
             self._garbage[name] += (
-                found if objects else self.samples.level(name) - self.instruments.read_one(name, self.samples)
+                found
+                if objects
+                else self.samples.level(name) - self.instruments.read_one(name, self.samples)
             )
         return self._garbage[resource]
 
@@ -213,8 +227,9 @@ class Sampler:
     def collect_earlier_garbage(self) -> None:
         """Collect the garbage of earlier tests once a counter rises steadily, if that was not done before the freeze.
 
-        Frozen garbage can explain only growth, so a test without growth is spared the walk over all objects. Call it
-        after each row, because little that the test itself has turned into garbage since the start may be part of it.
+        Frozen garbage can explain only growth, so a test without growth is spared the walk over all
+        objects. Call it after each row, because little that the test itself has turned into garbage
+        since the start may be part of it.
         """
         watch = self.instruments.watch
         if watch.owes_walk and watch.enabled and self.samples.rises_steadily():
@@ -228,17 +243,20 @@ class Sampler:
 
     def came_down(self, resource: str) -> int:
         """Collect garbage, and return how far a counter has fallen since the last row."""
-        return self.samples.level(resource) - self.instruments.read_collected(resource, self.samples)
+        return self.samples.level(resource) - self.instruments.read_collected(
+            resource, self.samples
+        )
 
     def subtract_own_work(self) -> None:
         """Subtract all memory allocated since the last row from later rows, because the harness allocated it."""
-        # Use the same code as for a row, with the next row as scratch space: the result of other code would differ by a
-        # temporary object.
+        # Use the same code as for a row, with the next row as scratch space: the result of other
+        # code would differ by a temporary object.
         scratch = self.samples.n + 1
         self._read_into(scratch, True)
         for name in self.samples.own:
             self.samples.leave_out(
-                name, self.samples.columns[name][scratch] - self.samples.columns[name][self.samples.n]
+                name,
+                self.samples.columns[name][scratch] - self.samples.columns[name][self.samples.n],
             )
         for paced in self.samples.paced:
             paced.go_back_to(self.samples.n)
@@ -250,8 +268,8 @@ class Sampler:
             column[row] = read() - own[0]
         if whole or row >= self._due[0]:
             self._read_paced(row, whole=whole)
-        # After the memory, because the changes that other programs make there would be counted: the interpreter keeps
-        # what was freed in its free lists until the next collection.
+        # After the memory, because the changes that other programs make there would be counted: the
+        # interpreter keeps what was freed in its free lists until the next collection.
         self._read_folders(row)
         for name, gauge in self.instruments.gauges.items():
             self.samples.columns[GAUGE_PREFIX + name][row] = gauge()
@@ -274,23 +292,31 @@ class Sampler:
         if folder.private:
             folder.relist(row)
             return
-        # Memory that a shared folder allocates to remember entries of unknown origin is the harness's own.
+        # Memory that a shared folder allocates to remember entries of unknown origin is the
+        # harness's own.
         _shift(self.samples.own, self.instruments, -1)
         folder.relist(row)
         _shift(self.samples.own, self.instruments, 1)
 
     def _read_tree(self, row: int, whole: bool) -> None:
-        # In a separate frame: its tuples are objects too, and are released before the objects are counted.
+        # In a separate frame: its tuples are objects too, and are released before the objects are
+        # counted.
         before = self.instruments.tree.read()
-        if row and before.thread > self._threads[row - 1] and self.settling.joins_in_vain < MAX_JOINS_IN_VAIN:
+        if (
+            row
+            and before.thread > self._threads[row - 1]
+            and self.settling.joins_in_vain < MAX_JOINS_IN_VAIN
+        ):
             before = self.settling.await_joined(self._threads[row - 1])
         device, watch = self.instruments.device, self.instruments.watch
         on_device = device.read() if device is not None else 0
         own = self.instruments.tree.own()
-        objects = self.samples.columns[OBJECTS][row - 1] if row and OBJECTS in self.samples.columns else 0
+        objects = (
+            self.samples.columns[OBJECTS][row - 1] if row and OBJECTS in self.samples.columns else 0
+        )
         collected = watch.enabled and self._collection.collect(row, objects, whole=whole)
-        # The garbage of most tests holds no handle of this process. The collector does not tell: the finalizer of an
-        # event loop, for example, breaks its own cycle.
+        # The garbage of most tests holds no handle of this process. The collector does not tell:
+        # the finalizer of an event loop, for example, breaks its own cycle.
         fell = watch.enabled and self.instruments.tree.own() != own
         in_children = read_reports() if before.process else (0, 0)
         elsewhere = before.process or device is not None
@@ -302,7 +328,9 @@ class Sampler:
             # Rows with garbage and without leave other amounts there.
             self._collection.empty_free_lists(objects)
 
-    def _note_released(self, row: int, before: TreeCount, on_device: int, in_children: tuple[int, int]) -> None:
+    def _note_released(
+        self, row: int, before: TreeCount, on_device: int, in_children: tuple[int, int]
+    ) -> None:
         after = self.instruments.tree.read()
         fds, threads, of_device = self.instruments.watch.take_released()
         released = (fds + in_children[0], threads + in_children[1], 0)
@@ -319,19 +347,19 @@ class Sampler:
 def _shift(own: Mapping[str, array[int]], instruments: Instruments, sign: int) -> None:
     """Add the current readings of memory to the harness's part (`sign` is 1), or subtract them (-1)."""
     if instruments.watch.enabled:
-        # A collection empties the interpreter's free lists and untracks tuples. So the readings before and after the
-        # listing of a folder are comparable.
+        # A collection empties the interpreter's free lists and untracks tuples. So the readings
+        # before and after the listing of a folder are comparable.
         instruments.watch.collect()
-    # Read all before the first addition: from Python 3.14 on, an int that was freed stays in a free list, and counts as a
-    # block until the next collection.
+    # Read all before the first addition: from Python 3.14 on, an int that was freed stays in a free
+    # list, and counts as a block until the next collection.
     now = [instruments.reads[name]() for name in own]
     for part, reading in zip(own.values(), now, strict=True):
         part[0] += sign * reading
 
 
 def _renew_handlers() -> None:
-    # pytest removes its handlers after each run, and from Python 3.14 on that replaces this list: if it were frozen, its
-    # successor would count as an object more.
+    # pytest removes its handlers after each run, and from Python 3.14 on that replaces this list:
+    # if it were frozen, its successor would count as an object more.
     handler = logging.NullHandler()
     logging.root.addHandler(handler)
     logging.root.removeHandler(handler)

@@ -15,13 +15,14 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.processes import TREE, TreeCount
 from pytest_leakcheck.runner.readings import Instruments, Samples
 
-# `Thread.join` returns before the kernel has released the thread. So a count of threads that has risen is read again,
-# up to `_MAX_JOIN_CHECKS` times at intervals of `_JOIN_CHECK_SECONDS`. This ends after `MAX_JOINS_IN_VAIN` successive
-# rows in which the count did not fall back.
+# `Thread.join` returns before the kernel has released the thread. So a count of threads that has
+# risen is read again, up to `_MAX_JOIN_CHECKS` times at intervals of `_JOIN_CHECK_SECONDS`. This
+# ends after `MAX_JOINS_IN_VAIN` successive rows in which the count did not fall back.
 _MAX_JOIN_CHECKS: Final = 20
 _JOIN_CHECK_SECONDS: Final = 0.00005
 MAX_JOINS_IN_VAIN: Final = 3
-# About the most iterations whose handles wait for another thread to release them, so that the process does not run out.
+# About the most iterations whose handles wait for another thread to release them, so that the
+# process does not run out.
 _MOST_WAITING: Final = 64
 # The series begins after this multiple of that time, because iterations do not take equally long.
 _FILLING_SHARE: Final = 1.25
@@ -54,16 +55,20 @@ class Settling:
     """Waits and rests between the iterations of one process.
 
     Attributes:
-        seconds: Maximum seconds to wait for threads, processes and tasks that end by themselves a little later:
-            executors and resolvers take up to 2 s. The wait ends when no counter is above its start level.
-        seconds_alone: Maximum if only descriptors or folder entries are above their start level, which are rarely
-            released later. A process with one thread and no children never waits for descriptors: nothing could release
-            them.
-        seconds_held: Maximum before a suspicion becomes red, if threads of the start still run: a server or a reaper may
-            release later what an iteration has handed to it. One that waits without a limit to be notified does not.
+        seconds: Maximum seconds to wait for threads, processes and tasks that end by themselves a
+            little later: executors and resolvers take up to 2 s. The wait ends when no counter is
+            above its start level.
+        seconds_alone: Maximum if only descriptors or folder entries are above their start level,
+            which are rarely released later. A process with one thread and no children never waits
+            for descriptors: nothing could release them.
+        seconds_held: Maximum before a suspicion becomes red, if threads of the start still run: a
+            server or a reaper may release later what an iteration has handed to it. One that waits
+            without a limit to be notified does not.
         deadline: The time from which on nothing is waited for that long, by ``clock.monotonic``.
-        waited_long: Seconds of the last wait, if it was for such a thread, and that released something; else 0.
-        joins_in_vain: Successive rows in which `await_joined` waited, but the count of threads did not fall back.
+        waited_long: Seconds of the last wait, if it was for such a thread, and that released
+            something; else 0.
+        joins_in_vain: Successive rows in which `await_joined` waited, but the count of threads did
+            not fall back.
     """
 
     seconds: ClassVar[float] = 2.0
@@ -90,8 +95,9 @@ class Settling:
     def settle(self, *, suspected: bool = False) -> bool:
         """Wait while more handles exist than at the start, correct the last row, and return whether any counter fell.
 
-        Handles are descriptors, threads, child processes, asyncio tasks and entries of shared folders. With `suspected`,
-        threads of the start get `seconds_held`: once in a measurement, if that is in vain.
+        Handles are descriptors, threads, child processes, asyncio tasks and entries of shared
+        folders. With `suspected`, threads of the start get `seconds_held`: once in a measurement,
+        if that is in vain.
         """
         self._uncorrected = self._levels() if suspected else {}
         pause, waited, fell, began = 0.001, 0.0, False, clock.monotonic()
@@ -101,7 +107,12 @@ class Settling:
             standing = [find_resource(name) for name in scarce if self.standing(name) > 0]
             may_end = any(one.ends_by_itself for one in standing)
             patience = self.seconds if fell or may_end else self.seconds_alone
-            if suspected and waited >= patience and self._others_remain() and clock.monotonic() < self.deadline:
+            if (
+                suspected
+                and waited >= patience
+                and self._others_remain()
+                and clock.monotonic() < self.deadline
+            ):
                 patience = max(patience, self.seconds_held)
             own = not may_end and all(one.of_tree for one in standing)
             if not standing or waited >= patience or (own and self._is_alone()):
@@ -145,18 +156,25 @@ class Settling:
 
     def pace(self) -> None:
         if self.is_paced:
-            self._pause(max(0.0, self._paced_at + self._released_after / _MOST_WAITING - clock.monotonic()))
+            self._pause(
+                max(0.0, self._paced_at + self._released_after / _MOST_WAITING - clock.monotonic())
+            )
             self._paced_at = clock.monotonic()
 
     def _others_remain(self) -> bool:
         """Return whether a thread that ran at the start, other than this one, may still go on by itself."""
         others = self._threads - {get_ident()}
-        return any(number in others and not _needs_another(frame) for number, frame in sys._current_frames().items())
+        return any(
+            number in others and not _needs_another(frame)
+            for number, frame in sys._current_frames().items()
+        )
 
     def may_end(self) -> bool:
         """Return whether there are more threads, child processes or tasks than at the start, which may end."""
         return any(
-            self._samples.above_start(name) > 0 for name in (*TREE, *self._late()) if find_resource(name).ends_by_itself
+            self._samples.above_start(name) > 0
+            for name in (*TREE, *self._late())
+            if find_resource(name).ends_by_itself
         )
 
     def standing(self, resource: str) -> int:
@@ -209,8 +227,8 @@ class Settling:
             self._pause(seconds)
             self._instruments.read_one(resource, self._samples)
             return folder.known - known
-        # Read the counter in the same way before and after the rest. Objects that the harness has created to examine
-        # the growth are then part of both readings.
+        # Read the counter in the same way before and after the rest. Objects that the harness has
+        # created to examine the growth are then part of both readings.
         before = self._instruments.read_collected(resource, self._samples)
         self._pause(seconds)
         return self._instruments.read_collected(resource, self._samples) - before

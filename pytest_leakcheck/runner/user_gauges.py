@@ -1,6 +1,7 @@
 """Store the gauges (user-defined counters) and phases of a repeated test, which the fixture ``leakcheck`` sets.
 
-Functions that read gauges refer to objects of the test, so each iteration releases them; only numbers in arrays stay.
+Functions that read gauges refer to objects of the test, so each iteration releases them; only
+numbers in arrays stay.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Gauges:
 class Phases:
     """What each phase of the last iteration, up to a ``leakcheck.checkpoint(label)``, has added to the counters.
 
-    Each label that was seen before `open` has a preallocated row, so that its phase allocates nothing.
+    Each label that was seen before `open` has a preallocated row, so that its phase allocates
+    nothing.
     """
 
     def __init__(self) -> None:
@@ -90,7 +92,8 @@ class Phases:
     def take(self) -> tuple[UserPhase, ...]:
         """Return the phases, in the order in which they first ended."""
         return tuple(
-            UserPhase(label, dict(zip(self._counters, row, strict=True))) for label, row in self._gained.items()
+            UserPhase(label, dict(zip(self._counters, row, strict=True)))
+            for label, row in self._gained.items()
         )
 
     def _read_before(self) -> None:

@@ -24,9 +24,11 @@ from pytest_leakcheck.watch.history import History, open_ledger
 from pytest_leakcheck.watch.status_text import lines
 from pytest_leakcheck.watch.training import STEPS_VARIABLE
 
-# After Ctrl-C, the command gets this long to end by itself, and then this long again between SIGTERM and SIGKILL.
+# After Ctrl-C, the command gets this long to end by itself, and then this long again between
+# SIGTERM and SIGKILL.
 _GRACE_SECONDS: Final = 5.0
-# What draws the state of a watch, and the seconds to the next time, from the duration of the watch in seconds.
+# What draws the state of a watch, and the seconds to the next time, from the duration of the watch
+# in seconds.
 Screen: TypeAlias = tuple[Callable[[History], None], Callable[[float], float]]
 
 
@@ -40,18 +42,24 @@ def add_parser(commands: Any) -> None:
         "runs, and appends it to a file that `pytest-leakcheck report FILE` turns into a page.",
     )
     parser.add_argument("pid", nargs="?", type=_process_id, metavar="PID", help="the root process")
-    for option, seconds, what in (("--interval", 1.0, "samples"), ("--refresh", 10.0, "redraws of the table")):
+    for option, seconds, what in (
+        ("--interval", 1.0, "samples"),
+        ("--refresh", 10.0, "redraws of the table"),
+    ):
         text = f"seconds between {what} (default: {seconds:g})"
         parser.add_argument(option, type=_positive_seconds, default=seconds, metavar="S", help=text)
-    parser.add_argument("--ledger", type=Path, metavar="FILE", help="append to this file (default: watch-PID.jsonl)")
+    parser.add_argument(
+        "--ledger", type=Path, metavar="FILE", help="append to this file (default: watch-PID.jsonl)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(given: argparse.Namespace) -> int:
     """Watch a process or a command, and return the exit status.
 
-    It is 0 for a PID, else that of the command, as in a shell: 126 or 127 if it cannot be started, and 128 + N after a
-    signal. 2 for wrong use; 3 if there is no such process, or the ledger cannot be written at the start.
+    It is 0 for a PID, else that of the command, as in a shell: 126 or 127 if it cannot be started,
+    and 128 + N after a signal. 2 for wrong use; 3 if there is no such process, or the ledger cannot
+    be written at the start.
     """
     if (given.pid is None) == (not given.to_start):
         print("pytest-leakcheck watch: give either a PID or -- and a COMMAND", file=sys.stderr)
@@ -72,7 +80,9 @@ def run(given: argparse.Namespace) -> int:
 def _watch_command(given: argparse.Namespace) -> int:
     folder = given.ledger.parent if given.ledger else Path()
     if not os.access(folder, os.W_OK):
-        raise OSError(f"--ledger={given.ledger}: no file can be created in {folder.resolve()}: name another folder")
+        raise OSError(
+            f"--ledger={given.ledger}: no file can be created in {folder.resolve()}: name another folder"
+        )
     if given.ledger:
         # Before the command starts.
         open_ledger(given.ledger).close()
@@ -84,16 +94,25 @@ def _watch_command(given: argparse.Namespace) -> int:
             try:
                 process = subprocess.Popen(given.to_start, env=environment)  # noqa: S603 - the command is the user's own
             except OSError as error:
-                print(printable(f"pytest-leakcheck watch: {given.to_start[0]}: {error.strerror}"), file=sys.stderr)
+                print(
+                    printable(f"pytest-leakcheck watch: {given.to_start[0]}: {error.strerror}"),
+                    file=sys.stderr,
+                )
                 return 126 if isinstance(error, PermissionError) else 127
             try:
                 following = Following(process.pid, given.ledger, given.interval)
-                # Plain lines even on a terminal, because output of the command would break up a live table.
-                _follow(following, _plain_lines(sys.stderr), lambda: board.iteration or None, process)
+                # Plain lines even on a terminal, because output of the command would break up a
+                # live table.
+                _follow(
+                    following, _plain_lines(sys.stderr), lambda: board.iteration or None, process
+                )
                 _print_end(following, sys.stderr)
             except OSError as error:
                 # An error of the watch must not end the command.
-                print(printable(f"pytest-leakcheck watch: {error}; the command continues"), file=sys.stderr)
+                print(
+                    printable(f"pytest-leakcheck watch: {error}; the command continues"),
+                    file=sys.stderr,
+                )
                 process.wait()
             finally:
                 _end_command(process)
@@ -159,7 +178,9 @@ def _open_screen(refresh: float) -> Iterator[Screen]:
     from rich.text import Text
 
     def draw(history: History) -> None:
-        texts = [Text(line.text, style="bold red" if line.runs_out else "") for line in lines(history)]
+        texts = [
+            Text(line.text, style="bold red" if line.runs_out else "") for line in lines(history)
+        ]
         live.update(Text("\n").join(texts), refresh=True)
 
     # No auto-refresh: its thread would cost more than the watch.
@@ -168,7 +189,9 @@ def _open_screen(refresh: float) -> Iterator[Screen]:
 
 
 def _print_end(following: Following, out: TextIO) -> None:
-    page = f"  {following.history.ended}; for an HTML page: pytest-leakcheck report {following.path}"
+    page = (
+        f"  {following.history.ended}; for an HTML page: pytest-leakcheck report {following.path}"
+    )
     print(*lines(following.history), page, sep="\n", file=out, flush=True)
 
 

@@ -1,7 +1,8 @@
 """Run one watch: sample a process tree once per second for days, keep each row, and append it to the ledger.
 
-On Linux, two things are not read by psutil: the size of ``/proc/PID/fd`` is the number of descriptors, in 4 us (psutil
-lists them), and `descendants` finds 66 of them in 2.7 ms (psutil reads all processes of the machine, at 43 us each).
+On Linux, two things are not read by psutil: the size of ``/proc/PID/fd`` is the number of
+descriptors, in 4 us (psutil lists them), and `descendants` finds 66 of them in 2.7 ms (psutil reads
+all processes of the machine, at 43 us each).
 """
 
 from __future__ import annotations
@@ -25,16 +26,20 @@ from pytest_leakcheck.probes.processes import descendants, show_command
 from pytest_leakcheck.probes.resource_limits import MOUNT, PROC, groups_of
 from pytest_leakcheck.watch.history import SCHEMA, History, Ledger, Row
 
-# Share of one core for what is expensive: the search for processes, limits, device memory, and descriptor targets.
+# Share of one core for what is expensive: the search for processes, limits, device memory, and
+# descriptor targets.
 _CPU_SHARE: Final = 0.004
-# Maximum number of targets (what descriptors refer to) listed per process, because files may have ever new names. The
-# others are counted together.
+# Maximum number of targets (what descriptors refer to) listed per process, because files may have
+# ever new names. The others are counted together.
 _MAX_TARGETS: Final = 20
 _LINUX: Final = sys.platform.startswith("linux")
-# Whether the size of ``/proc/PID/fd`` is the number of descriptors. Before Linux 6.2, the size is 0.
+# Whether the size of ``/proc/PID/fd`` is the number of descriptors. Before Linux 6.2, the size is
+# 0.
 _FD_COUNT_IS_SIZE: Final = _LINUX and os.stat("/proc/self/fd").st_size > 0
 _COUNT_METHOD: Final = "num_handles" if sys.platform == "win32" else "num_fds"
-_DEGRADED_NOTE: Final = f"on {sys.platform}, memory includes pages of files; descriptor limits and targets are not read"
+_DEGRADED_NOTE: Final = (
+    f"on {sys.platform}, memory includes pages of files; descriptor limits and targets are not read"
+)
 
 
 class Tree:
@@ -81,7 +86,9 @@ class Tree:
             if fds is not None:
                 values[f"{DESCRIPTORS} of {name} {pid}"] = fds
                 values[DESCRIPTORS] += fds
-            elif (note := f"{name}: no permission to read its descriptors; only its memory is read") not in self.notes:
+            elif (
+                note := f"{name}: no permission to read its descriptors; only its memory is read"
+            ) not in self.notes:
                 self.notes.append(note)
         values[CHILDREN] = max(0, len(self.followed) - 1)
         return values
@@ -124,7 +131,11 @@ def _read_process(process: psutil.Process) -> tuple[int | None, int, int]:
 def _descendants(pid: int) -> list[int]:
     """List the live descendants of a process, parents before children."""
     with contextlib.suppress(psutil.Error):
-        return list(descendants(pid)) if _LINUX else [one.pid for one in psutil.Process(pid).children(recursive=True)]
+        return (
+            list(descendants(pid))
+            if _LINUX
+            else [one.pid for one in psutil.Process(pid).children(recursive=True)]
+        )
     return []
 
 
@@ -148,7 +159,9 @@ def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, 
         with contextlib.suppress(OSError, ValueError):
             lines = (group.folder / "memory.stat").read_text(encoding="ascii").splitlines()
             # The kernel can take pages of files back.
-            reclaimable = next((int(number) for name, number in map(str.split, lines) if name == group.cache), 0)
+            reclaimable = next(
+                (int(number) for name, number in map(str.split, lines) if name == group.cache), 0
+            )
             room = group.limit - int(group.usage.read_text(encoding="ascii")) + reclaimable
             rooms.append((max(0, room), f"cgroup {group.folder.name or 'root'}"))
     return min(rooms, default=None)
@@ -157,7 +170,8 @@ def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, 
 class Devices:
     """The memory that the driver has allocated on each device, in steps of up to 2 MiB, at up to 2 ms per device.
 
-    The driver counts by the PIDs of the host, which a container does not see. ``note`` says what could not be read.
+    The driver counts by the PIDs of the host, which a container does not see. ``note`` says what
+    could not be read.
     """
 
     def __init__(self, nvml: Any = None) -> None:
@@ -169,7 +183,9 @@ class Devices:
             with contextlib.suppress(self._nvml.NVMLError):
                 self._nvml.nvmlInit()
                 count = self._nvml.nvmlDeviceGetCount()
-                self._handles = [self._nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+                self._handles = [
+                    self._nvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)
+                ]
 
     def read(self, pids: Collection[int]) -> dict[str, tuple[int, int]]:
         """Return used and free bytes by device (``vram:0``): used by these PIDs, or by all if the driver knows none."""
@@ -202,7 +218,8 @@ class Following:
     def __init__(self, root: int, path: Path | None, interval: float) -> None:
         """Start to watch a process and its descendants; by default, the ledger is ``watch-PID.jsonl`` in this folder.
 
-        The caller times the samples. Raise OSError if there is no such process, or the ledger cannot be written.
+        The caller times the samples. Raise OSError if there is no such process, or the ledger
+        cannot be written.
         """
         self.tree = Tree(root)
         self.path = path or Path(f"watch-{root}.jsonl")
@@ -257,7 +274,9 @@ class Following:
                 self._ledger.write(row)
         except OSError as error:
             # A full disk must not end the watch, nor the training run that a `Watcher` is part of.
-            self.history.notes[f"the ledger ends here, it can no longer be written: {error.strerror}"] = None
+            self.history.notes[
+                f"the ledger ends here, it can no longer be written: {error.strerror}"
+            ] = None
             self._close_ledger()
 
     def _close_ledger(self) -> None:

@@ -10,17 +10,24 @@ from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.judge.growth import detection_floor, growth
 from pytest_leakcheck.judge.judge_series import SCARCE
-from pytest_leakcheck.model.resources import CHILDREN, DESCRIPTORS, RESIDENT, Resource, find_resource
+from pytest_leakcheck.model.resources import (
+    CHILDREN,
+    DESCRIPTORS,
+    RESIDENT,
+    Resource,
+    find_resource,
+)
 from pytest_leakcheck.watch.history import History, Track, resource_name
 from pytest_leakcheck.watch.slope import FEWEST, Slope, fit_slope
 
 State: TypeAlias = Literal["grows", "flat", "unsure"]
 
-# With fewer intervals between readings, the state is ``unsure``. Thirteen intervals without growth exclude, with 99 %
-# confidence, a leak that occurs at random in one of three intervals (`judge_series.SCARCE`).
+# With fewer intervals between readings, the state is ``unsure``. Thirteen intervals without growth
+# exclude, with 99 % confidence, a leak that occurs at random in one of three intervals
+# (`judge_series.SCARCE`).
 _MIN_INTERVALS: Final = 13
-# Readings are multiplied by this before the search for the detection floor, which tries whole numbers only: it would find
-# no floor below one per reading.
+# Readings are multiplied by this before the search for the detection floor, which tries whole
+# numbers only: it would find no floor below one per reading.
 _FLOOR_SCALE: Final = 64
 _MAX_PROCESSES: Final = 8
 
@@ -30,15 +37,21 @@ class Outlook:
     """The forecast for one counter.
 
     Attributes:
-        now: The last reading that the forecast uses; ``gained`` is the growth from the first reading to it.
-        state: ``grows`` if `judge.growth` finds growth and the slope is above 0; ``flat`` if it finds none, or the
-            interval of the slope begins at or below 0; ``unsure`` otherwise, and always with too few readings.
-        axis: The unit of x for `slope`, `left` and `floor`: a step if the steps of the training are known.
-        slope: Of the later half, which cannot be warm-up; None with too few readings. Time 0 is the first reading.
+        now: The last reading that the forecast uses; ``gained`` is the growth from the first
+            reading to it.
+        state: ``grows`` if `judge.growth` finds growth and the slope is above 0; ``flat`` if it
+            finds none, or the interval of the slope begins at or below 0; ``unsure`` otherwise, and
+            always with too few readings.
+        axis: The unit of x for `slope`, `left` and `floor`: a step if the steps of the training are
+            known.
+        slope: Of the later half, which cannot be warm-up; None with too few readings. Time 0 is the
+            first reading.
         pace: Seconds per unit of the axis.
-        left: How much of the axis is left until a limit: expected, shortest and longest (may be infinite). Empty if
-            the counter does not grow, or no limit is known. ``limit`` says what sets the limit.
-        floor: If ``flat``, the smallest sustained growth that this watch would have detected; None if not determined.
+        left: How much of the axis is left until a limit: expected, shortest and longest (may be
+            infinite). Empty if the counter does not grow, or no limit is known. ``limit`` says what
+            sets the limit.
+        floor: If ``flat``, the smallest sustained growth that this watch would have detected; None
+            if not determined.
     """
 
     resource: Resource
@@ -56,8 +69,8 @@ class Outlook:
 def outlooks(history: History) -> dict[str, Outlook]:
     """Return forecasts by name of the counter: of all totals, and of the processes that grew most.
 
-    The total of ``fd`` has the limit of the process that will run out of descriptors first. After the end of the watch,
-    totals have floors, and processes that have ended count.
+    The total of ``fd`` has the limit of the process that will run out of descriptors first. After
+    the end of the watch, totals have floors, and processes that have ended count.
     """
     until = _end_of_work(history)
     totals = {
@@ -67,8 +80,15 @@ def outlooks(history: History) -> dict[str, Outlook]:
     }
     limits = {name: limit for name, limit in history.limits.items() if name in history.values}
     grown = [*_most_grown(history, DESCRIPTORS), *_most_grown(history, RESIDENT)]
-    processes = {name: outlook_of(name, history.tracks[name], limits.get(name), until=until) for name in grown}
-    ends = {name: one.left[0] * one.pace for name, one in processes.items() if one.left and one.resource.scarce}
+    processes = {
+        name: outlook_of(name, history.tracks[name], limits.get(name), until=until)
+        for name in grown
+    }
+    ends = {
+        name: one.left[0] * one.pace
+        for name, one in processes.items()
+        if one.left and one.resource.scarce
+    }
     if ends and DESCRIPTORS in totals:
         name = min(ends, key=ends.__getitem__)
         first, fd = processes[name], totals[DESCRIPTORS]
@@ -81,7 +101,12 @@ def outlooks(history: History) -> dict[str, Outlook]:
 
 
 def outlook_of(
-    name: str, track: Track, limit: tuple[int, str] | None = None, *, floor: bool = False, until: float = math.inf
+    name: str,
+    track: Track,
+    limit: tuple[int, str] | None = None,
+    *,
+    floor: bool = False,
+    until: float = math.inf,
 ) -> Outlook:
     """Return the forecast for one counter, from readings up to ``until`` (since the epoch). A floor takes up to 0.1 s."""
     end = bisect_right(track.at, until)
@@ -98,7 +123,8 @@ def outlook_of(
         pace = (late.at[-1] - late.at[0]) / (late.steps[-1] - late.steps[0])
         found = replace(found, axis="step", pace=pace or 1.0)
     else:
-        # From the first reading: seconds since the epoch are so large that a median of differences loses precision.
+        # From the first reading: seconds since the epoch are so large that a median of differences
+        # loses precision.
         slope = fit_slope([at - track.at[0] for at in late.at], late.values)
     found = replace(found, slope=slope, state=_growth_state(window, resource, slope))
     if found.state == "grows" and slope is not None and limit is not None:
@@ -115,13 +141,16 @@ def _most_grown(history: History, resource: str) -> list[str]:
         for name, track in history.tracks.items()
         if name.startswith(f"{resource} of ") and (name in history.values or not history.live)
     }
-    return sorted((name for name in gains if gains[name] > 0), key=lambda name: -gains[name])[:_MAX_PROCESSES]
+    return sorted((name for name in gains if gains[name] > 0), key=lambda name: -gains[name])[
+        :_MAX_PROCESSES
+    ]
 
 
 def _end_of_work(history: History) -> float:
     """Return the time of the last reading before the workers end, which must not look as if growth had stopped."""
-    # The last readings are ignored if they have fewer processes than the median of the later half; and those right
-    # before, while descriptors fall, because the kernel closes the descriptors of a process before the process is gone.
+    # The last readings are ignored if they have fewer processes than the median of the later half;
+    # and those right before, while descriptors fall, because the kernel closes the descriptors of a
+    # process before the process is gone.
     children, fds = history.tracks.get(CHILDREN), history.tracks.get(DESCRIPTORS)
     if children is None or fds is None:
         return math.inf
@@ -138,16 +167,20 @@ def _growth_state(window: Track, resource: Resource, slope: Slope | None) -> Sta
         return "unsure"
     grown = growth(window.values, resource.tolerance, SCARCE.leak)
     if grown.state == "undecided" and (steps := window.steps):
-        # A training that becomes slower grows less per reading, not per step. The last reading up to each step, and not
-        # a minimum: the fewer readings a minimum has, the higher it is.
+        # A training that becomes slower grows less per reading, not per step. The last reading up
+        # to each step, and not a minimum: the fewer readings a minimum has, the higher it is.
         stride = max(1, math.ceil((steps[-1] - steps[0] + 1) / len(set(steps))))
-        evenly = [window.values[bisect_right(steps, step) - 1] for step in range(steps[0], steps[-1] + 1, stride)]
+        evenly = [
+            window.values[bisect_right(steps, step) - 1]
+            for step in range(steps[0], steps[-1] + 1, stride)
+        ]
         if len(evenly) > _MIN_INTERVALS:
             grown = growth(evenly, resource.tolerance, SCARCE.leak)
     if grown.state == "growing" and slope.value > 0:
         return "grows"
-    # A training run opens and closes descriptors all the time, so a counter is seldom as constant as `judge.growth`
-    # requires for ``flat``. A slope whose interval begins at or below 0 is therefore enough.
+    # A training run opens and closes descriptors all the time, so a counter is seldom as constant
+    # as `judge.growth` requires for ``flat``. A slope whose interval begins at or below 0 is
+    # therefore enough.
     return "flat" if grown.state == "flat" or slope.low <= 0 else "unsure"
 
 
@@ -159,4 +192,6 @@ def _floor(window: Track, found: Outlook) -> float | None:
     values = [value * _FLOOR_SCALE for value in window.values]
     least = detection_floor(values, counter, resource.tolerance * _FLOOR_SCALE, SCARCE.leak)
     seconds = (window.at[-1] - window.at[0]) / (len(window.at) - 1)
-    return least / _FLOOR_SCALE * found.pace / seconds if least is not None and seconds > 0 else None
+    return (
+        least / _FLOOR_SCALE * found.pace / seconds if least is not None and seconds > 0 else None
+    )

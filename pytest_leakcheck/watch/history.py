@@ -22,11 +22,13 @@ SCHEMA: Final = 1
 _MOST_BYTES: Final = 4 << 30
 _MOST_LINE: Final = 4 << 20
 LEDGER: Final = Ours("a watch ledger", re.compile(rb'\s*\{[^\n]*"watch":'))
-# A process whose memory changes by fewer bytes is not written again, because memory changes in every row.
+# A process whose memory changes by fewer bytes is not written again, because memory changes in
+# every row.
 _MIN_RSS_CHANGE_BYTES: Final = 1 << 20
 _RSS: Final = f"{RESIDENT} of "
 _ENDED: Final = -1
-# Maximum number of readings in a track: a watch of one night takes 40,000 samples, a slope and a chart need hundreds.
+# Maximum number of readings in a track: a watch of one night takes 40,000 samples, a slope and a
+# chart need hundreds.
 _MAX_READINGS: Final = 512
 # Number of counters of ended processes that are kept; these are the last ones to end.
 _MAX_ENDED: Final = 128
@@ -38,15 +40,18 @@ class Row:
 
     Attributes:
         at: Seconds since the epoch.
-        watch: The version of the format in the first row of a watch, with ``root`` (its PID), ``command`` and ``interval``
-            (seconds); 0 in other rows.
+        watch: The version of the format in the first row of a watch, with ``root`` (its PID),
+            ``command`` and ``interval`` (seconds); 0 in other rows.
         step: Step of the training; None if it is not known.
-        values: Counters by name: ``fd``, ``thread``, ``process``, ``rss`` and ``vram:N`` of the whole tree, ``fd of NAME
-            PID`` and ``rss of NAME PID`` of each process. A line of the ledger has only those that have changed, with -1
-            for those of a process that has ended.
-        limits: The value at which a counter ends the run, and what sets that limit, by the same names.
-        new: Descriptors that a process has opened since it was first seen, by the name of its counter and by target.
-        ended: Why the watch ended. A watch without this was killed, or still runs. ``notes`` says what was not read.
+        values: Counters by name: ``fd``, ``thread``, ``process``, ``rss`` and ``vram:N`` of the
+            whole tree, ``fd of NAME PID`` and ``rss of NAME PID`` of each process. A line of the
+            ledger has only those that have changed, with -1 for those of a process that has ended.
+        limits: The value at which a counter ends the run, and what sets that limit, by the same
+            names.
+        new: Descriptors that a process has opened since it was first seen, by the name of its
+            counter and by target.
+        ended: Why the watch ended. A watch without this was killed, or still runs. ``notes`` says
+            what was not read.
     """
 
     SPARSE: ClassVar = True
@@ -95,10 +100,13 @@ class Ledger:
 def open_ledger(path: Path, *, follow: bool = True) -> IO[bytes]:
     """Open a new ledger, or one to append to, unbuffered; OSError if it cannot be written, or is another file.
 
-    With `follow`, the path may be a link. Others may know the default name, and link it to a file of this user's.
+    With `follow`, the path may be a link. Others may know the default name, and link it to a file
+    of this user's.
     """
     if path.exists() and path.stat().st_size and not is_ledger(path):
-        raise FileError(path, f"it exists, and is not {LEDGER.what}", "name another file, or remove this one")
+        raise FileError(
+            path, f"it exists, and is not {LEDGER.what}", "name another file, or remove this one"
+        )
     return open_regular(path, "ab", follow=follow)
 
 
@@ -121,7 +129,9 @@ def read_ledger(path: Path) -> Iterator[Row]:
             try:
                 row = decode(Row, parse(line))
                 if row.watch not in ({SCHEMA} if number == 1 else {0, SCHEMA}):
-                    raise DecodeError(f"watch {row.watch} is not {SCHEMA}: written by another version")
+                    raise DecodeError(
+                        f"watch {row.watch} is not {SCHEMA}: written by another version"
+                    )
                 if unknown := [name for name in row.values if resource_name(name) not in RESOURCES]:
                     raise DecodeError(f"unknown counter {unknown[0]!r}")
             except ValueError as error:
@@ -145,7 +155,9 @@ class Track:
     ``at`` is in seconds since the epoch; ``steps`` are -1 if unknown, or empty if not used.
     """
 
-    def __init__(self, at: Iterable[float] = (), steps: Iterable[int] = (), values: Iterable[int] = ()) -> None:
+    def __init__(
+        self, at: Iterable[float] = (), steps: Iterable[int] = (), values: Iterable[int] = ()
+    ) -> None:
         self.at, self.steps, self.values = array("d", at), array("q", steps), array("q", values)
         self._stride, self._seen = 1, 0
 

@@ -1,18 +1,20 @@
 """Estimate the slope of a counter over time or steps, with an interval. Works on numbers only.
 
-**The estimate** is the median of the slopes of all pairs of points (Theil 1950, Sen 1968). Up to 29 % of the readings
-may have any value, such as the count of descriptors that are open for a moment.
+**The estimate** is the median of the slopes of all pairs of points (Theil 1950, Sen 1968). Up to 29
+% of the readings may have any value, such as the count of descriptors that are open for a moment.
 
 **The interval** combines two uncertainties, as the root of the sum of their squares:
 
-* Noise around the line. Its interval lies between two ranks in the sorted slopes of the pairs, which follow from the
-  95 % interval of Kendall's S (Sen 1968).
-* A line that itself wanders, like the count of a leak that occurs at random. A random walk over n steps, each of
-  variance v, has a slope of variance 1.2 v / n (least squares on a random walk). v is the variance of the increments
-  plus twice the covariance of successive increments, and is 0 for noise around a line. The covariance of few points is
-  uncertain, so v is at least 2 % of the variance of the increments.
+* Noise around the line. Its interval lies between two ranks in the sorted slopes of the pairs,
+  which follow from the 95 % interval of Kendall's S (Sen 1968).
+* A line that itself wanders, like the count of a leak that occurs at random. A random walk over n
+  steps, each of variance v, has a slope of variance 1.2 v / n (least squares on a random walk). v
+  is the variance of the increments plus twice the covariance of successive increments, and is 0 for
+  noise around a line. The covariance of few points is uncertain, so v is at least 2 % of the
+  variance of the increments.
 
-Points are first thinned to block medians, so a series of a whole night takes no more time than one of a minute.
+Points are first thinned to block medians, so a series of a whole night takes no more time than one
+of a minute.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
     points = thin(xs, ys)
     if len(points) < FEWEST:
         return None
-    slopes = sorted((y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in combinations(points, 2) if x1 > x0)
+    slopes = sorted(
+        (y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in combinations(points, 2) if x1 > x0
+    )
     value = median(slopes)
     offset = median(y - value * x for x, y in points)
     n = len(points)
@@ -70,7 +74,9 @@ def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
     return Slope(value, value - below, value + above, points[0][0], end, offset + value * end)
 
 
-def thin(xs: Sequence[float], ys: Sequence[float], blocks: int = _MAX_POINTS) -> list[tuple[float, float]]:
+def thin(
+    xs: Sequence[float], ys: Sequence[float], blocks: int = _MAX_POINTS
+) -> list[tuple[float, float]]:
     """Reduce a series to at most `blocks` points: the median x and y of successive blocks."""
     size = max(1, math.ceil(len(xs) / blocks))
     starts = range(0, len(xs), size)
@@ -78,7 +84,11 @@ def thin(xs: Sequence[float], ys: Sequence[float], blocks: int = _MAX_POINTS) ->
     # A last block that is less than half full is dropped: it would weigh as much as a full one.
     if len(points) > 1 and len(xs) % size and 2 * (len(xs) % size) < size:
         points.pop()
-    return [points[0], *(after for before, after in pairwise(points) if after[0] > before[0])] if points else []
+    return (
+        [points[0], *(after for before, after in pairwise(points) if after[0] > before[0])]
+        if points
+        else []
+    )
 
 
 def _walk_error(points: Sequence[tuple[float, float]], slope: float) -> float:

@@ -23,7 +23,8 @@ _MAX_FORECAST_SECONDS: Final = 10 * 365 * 86400
 # Maximum numbers of lines of one kind, and of characters of a target.
 _MAX_LINES: Final = 8
 _MAX_TARGET_CHARACTERS: Final = 60
-# The tone and the badge of a state; a card has those of the first state that one of its counters has.
+# The tone and the badge of a state; a card has those of the first state that one of its counters
+# has.
 _STATES: Final[dict[str, tuple[Tone, str]]] = {
     "grows": ("bad", "grows"),
     "flat": ("good", "no growth"),
@@ -51,32 +52,51 @@ def lines(history: History) -> Iterator[StatusLine]:
         now, gained, growth = counter_text(one)
         yield StatusLine(f"  {name:<{width}}{now:>11}{gained:>12}  {growth}", bool(_ends(one)))
     yield from (StatusLine(f"  new     {text}") for text in _new_lines(history))
-    yield from (StatusLine(f"  note    {printable(text)}") for text in islice(history.notes, _MAX_LINES))
+    yield from (
+        StatusLine(f"  note    {printable(text)}") for text in islice(history.notes, _MAX_LINES)
+    )
 
 
 def _title(history: History) -> str:
     """Return a line with the watched process, the duration, the number of samples, and the step."""
     step = "" if history.step is None else f", step {history.step:,}"
     seconds = duration(history.last - history.first)
-    return printable(f"{history.start.root} {history.start.command}: {seconds}, {history.samples:,} samples{step}")
+    return printable(
+        f"{history.start.root} {history.start.command}: {seconds}, {history.samples:,} samples{step}"
+    )
 
 
 def _new_lines(history: History) -> list[str]:
     """Return lines for the new descriptors by target (what they refer to), most frequent first."""
-    # If the counts were last updated more than two intervals before the last sample, each line says when that was.
+    # If the counts were last updated more than two intervals before the last sample, each line says
+    # when that was.
     counts = sum(map(Counter, history.new.values()), Counter())
     early = history.last - history.looked > 2 * history.start.interval
     when = f" after {duration(history.looked - history.first)}" if early else ""
     shown = counts.most_common(_MAX_LINES)
-    texts = [f"{count:,} × {printable(target)[-_MAX_TARGET_CHARACTERS:]}{when}" for target, count in shown]
-    return [*texts, f"and {len(counts) - len(shown):,} more targets"] if len(counts) > len(shown) else texts
+    texts = [
+        f"{count:,} × {printable(target)[-_MAX_TARGET_CHARACTERS:]}{when}"
+        for target, count in shown
+    ]
+    return (
+        [*texts, f"and {len(counts) - len(shown):,} more targets"]
+        if len(counts) > len(shown)
+        else texts
+    )
 
 
 def counter_text(one: Outlook) -> tuple[str, str, str]:
     """Return the last reading, the growth since the first, and the rate of growth with the time left."""
     unit = one.resource.unit
-    now, gained = (f"{value:,}" if unit == "count" else format_amount(value, unit) for value in (one.now, one.gained))
-    return now, f"{'+' if one.gained >= 0 else ''}{gained}", printable(_growth(one, unit) + _ends(one))
+    now, gained = (
+        f"{value:,}" if unit == "count" else format_amount(value, unit)
+        for value in (one.now, one.gained)
+    )
+    return (
+        now,
+        f"{'+' if one.gained >= 0 else ''}{gained}",
+        printable(_growth(one, unit) + _ends(one)),
+    )
 
 
 def _growth(one: Outlook, unit: Unit) -> str:
@@ -97,7 +117,11 @@ def _ends(one: Outlook) -> str:
     if not one.left or one.left[0] * one.pace > _MAX_FORECAST_SECONDS:
         return ""
     expected, shortest, longest = (left * one.pace for left in one.left)
-    interval = f" ({duration(shortest)} to {duration(longest)})" if longest <= _MAX_FORECAST_SECONDS else ""
+    interval = (
+        f" ({duration(shortest)} to {duration(longest)})"
+        if longest <= _MAX_FORECAST_SECONDS
+        else ""
+    )
     steps = f", {one.left[0]:,.0f} steps" if one.axis == "step" else ""
     return f"; runs out in ≈ {duration(expected)}{interval}{steps}: {one.limit}"
 
@@ -125,7 +149,13 @@ def page_of_ledger(path: Path) -> Page:
     section = Section(cards=tuple(map(_build_card, histories)))
     commands = ", ".join(dict.fromkeys(one.start.command for one in histories))
     partial = not all(one.ended for one in histories)
-    return Page(commands, summary=(summary,), facts=(("file", path.name),), sections=(section,), partial=partial)
+    return Page(
+        commands,
+        summary=(summary,),
+        facts=(("file", path.name),),
+        sections=(section,),
+        partial=partial,
+    )
 
 
 def _build_card(history: History) -> Card:
@@ -134,7 +164,11 @@ def _build_card(history: History) -> Card:
     states = [*(one.state for one in totals.values()), "unsure"]
     tone, badge = next(shown for state, shown in _STATES.items() if state in states)
     rows = {name: (name, "{}, {}; {}".format(*counter_text(one))) for name, one in views.items()}
-    no_end = () if history.ended else ("No end was recorded: the watch was killed, or is still running.",)
+    no_end = (
+        ()
+        if history.ended
+        else ("No end was recorded: the watch was killed, or is still running.",)
+    )
     parts = (
         Part("What is counted", tuple(rows[name] for name in totals)),
         Part("Which process", tuple(row for name, row in rows.items() if name not in totals)),
@@ -149,7 +183,9 @@ def _build_card(history: History) -> Card:
         tone,
         badge,
         (f"from {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(history.start.at))}",),
-        "; ".join(f"{name} {counter_text(one)[2]}" for name, one in totals.items() if one.state == "grows"),
+        "; ".join(
+            f"{name} {counter_text(one)[2]}" for name, one in totals.items() if one.state == "grows"
+        ),
         tuple(part for part in parts if part.rows),
         # Those of counters that grow first.
         tuple(sorted(charts, key=lambda chart: chart.curves[0].tone != "bad")),
@@ -157,7 +193,11 @@ def _build_card(history: History) -> Card:
 
 
 def _build_chart(name: str, track: Track, one: Outlook) -> Chart:
-    xs = [float(step) for step in track.steps] if one.axis == "step" else [at - track.at[0] for at in track.at]
+    xs = (
+        [float(step) for step in track.steps]
+        if one.axis == "step"
+        else [at - track.at[0] for at in track.at]
+    )
     points = tuple((x, float(value)) for x, value in zip(xs, track.values, strict=True) if x >= 0)
     line = limit = None
     if one.state == "grows" and one.slope is not None:
@@ -167,4 +207,11 @@ def _build_chart(name: str, track: Track, one: Outlook) -> Chart:
             left, text = one.left[0], f"limit in ≈ {duration(one.left[0] * one.pace)}: {one.limit}"
             limit = Limit(one.slope.end + left, one.slope.level + one.slope.value * left, text)
     curve = Curve("", points, _STATES[one.state][0], line)
-    return Chart(f"{name}: {one.resource.plural}", one.resource.unit, one.axis, (curve,), counter_text(one)[2], limit)
+    return Chart(
+        f"{name}: {one.resource.plural}",
+        one.resource.unit,
+        one.axis,
+        (curve,),
+        counter_text(one)[2],
+        limit,
+    )

@@ -16,36 +16,44 @@ from pytest_leakcheck.watch.status_text import lines
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
 
-# Environment variable with the path of the file in which a command counts its steps for ``watch -- COMMAND``.
+# Environment variable with the path of the file in which a command counts its steps for ``watch --
+# COMMAND``.
 STEPS_VARIABLE: Final = "LEAKCHECK_WATCH_STEPS"
 
 
 class Watcher:
     """A watch of this process and its descendants, which reports growth per step.
 
-    A call of `step` takes 0.2 us, and once per interval 0.15 ms for each process. There is no background thread, so
-    nothing is read until a step ends. If ``pytest-leakcheck watch -- COMMAND`` has started the training run, that watch
-    takes the samples: this object only passes on the number of the step, and ``path`` (the ledger) is None.
+    A call of `step` takes 0.2 us, and once per interval 0.15 ms for each process. There is no
+    background thread, so nothing is read until a step ends. If ``pytest-leakcheck watch --
+    COMMAND`` has started the training run, that watch takes the samples: this object only passes on
+    the number of the step, and ``path`` (the ledger) is None.
     """
 
-    def __init__(self, path: str | Path | None = None, *, interval: float = 1.0, out: TextIO | None = None) -> None:
+    def __init__(
+        self, path: str | Path | None = None, *, interval: float = 1.0, out: TextIO | None = None
+    ) -> None:
         """Start the watch, with samples at least ``interval`` seconds apart; OSError without a writable ledger.
 
-        The ledger is at ``path``, by default ``watch-PID.jsonl`` in the current folder; the final state is printed to
-        ``out``, by default stderr.
+        The ledger is at ``path``, by default ``watch-PID.jsonl`` in the current folder; the final
+        state is printed to ``out``, by default stderr.
         """
         self._steps = 0
         self._interval, self._out = interval, out
         self._due = float("-inf")
-        # A forked worker inherits a copy of this object, which must neither sample nor write to the ledger.
+        # A forked worker inherits a copy of this object, which must neither sample nor write to the
+        # ledger.
         self._pid = os.getpid()
         self._board: Board | None = None
         self._following: Following | None = None
-        # Without the variable, no watch has started this process; without the file, that watch is over.
+        # Without the variable, no watch has started this process; without the file, that watch is
+        # over.
         with contextlib.suppress(KeyError, OSError):
             self._board = Board(Path(os.environ[STEPS_VARIABLE]))
         if self._board is None:
-            self._following = Following(self._pid, Path(path) if path is not None else None, interval)
+            self._following = Following(
+                self._pid, Path(path) if path is not None else None, interval
+            )
         self.path = self._following.path if self._following else None
 
     def step(self) -> None:
@@ -54,7 +62,11 @@ class Watcher:
         if self._board is not None:
             if os.getpid() == self._pid:
                 self._board.iteration = self._steps
-        elif time.monotonic() >= self._due and self._following is not None and os.getpid() == self._pid:
+        elif (
+            time.monotonic() >= self._due
+            and self._following is not None
+            and os.getpid() == self._pid
+        ):
             self._due = time.monotonic() + self._interval
             self._following.sample(self._steps)
 

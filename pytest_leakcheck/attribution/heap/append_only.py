@@ -1,7 +1,7 @@
 """Tell whether the program adds to a container in each call, and does nothing else with it, so that nothing bounds it.
 
-A pool or a cache reads what it keeps: it takes entries out, asks for their number, or looks one up; or a condition
-decides whether it takes one in. A list that is only appended to does none of that.
+A pool or a cache reads what it keeps: it takes entries out, asks for their number, or looks one up;
+or a condition decides whether it takes one in. A list that is only appended to does none of that.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class _Named:
 def are_append_only(containers: Sequence[object], path: Sequence[Site]) -> bool:
     """Return whether all code that names one of these only adds to it, or iterates over it, and a path always does so.
 
-    The path, without the harness, is that of the call that creates, or stores, what is retained. False also where this
-    cannot be seen: something other than a module, a class or an object refers to a container. Call it while nothing is
-    frozen.
+    The path, without the harness, is that of the call that creates, or stores, what is retained.
+    False also where this cannot be seen: something other than a module, a class or an object refers
+    to a container. Call it while nothing is frozen.
     """
     # Python has no function that takes from these, or tells their number.
     if containers and all(kept_by_interpreter(one) == FORK_FUNCTIONS for one in containers):
@@ -61,8 +61,15 @@ def are_append_only(containers: Sequence[object], path: Sequence[Site]) -> bool:
     codes = list(chain.from_iterable(map(_iter_code, (one.__code__ for one in functions))))
     on_path = {(site.file, site.line) for site in path if not is_standard(site.file)}
     files = {file for file, _line in on_path}
-    called = [code for code in codes if code.co_filename in files and not on_path.isdisjoint(_list_lines(code))]
-    if any(_has_condition(code, {line for file, line in on_path if file == code.co_filename}) for code in called):
+    called = [
+        code
+        for code in codes
+        if code.co_filename in files and not on_path.isdisjoint(_list_lines(code))
+    ]
+    if any(
+        _has_condition(code, {line for file, line in on_path if file == code.co_filename})
+        for code in called
+    ):
         return False
     for one in containers:
         uses = _list_uses(functions, _find_names(one, containers)) if _is_unbounded(one) else []
@@ -79,7 +86,10 @@ def _list_lines(code: CodeType) -> Iterator[tuple[str, int]]:
 def _has_condition(code: CodeType, lines: Collection[int]) -> bool:
     """Return whether code decides whether to reach the last of its lines; what follows it decides nothing, but in a loop."""
     steps = list(dis.get_instructions(code))
-    reached = max((one.offset for one in steps if one.positions and one.positions.lineno in lines), default=sys.maxsize)
+    reached = max(
+        (one.offset for one in steps if one.positions and one.positions.lineno in lines),
+        default=sys.maxsize,
+    )
     loops = any("JUMP_BACKWARD" in one.opname for one in steps)
     return any("_IF_" in one.opname and (loops or one.offset < reached) for one in steps)
 
@@ -99,7 +109,11 @@ def _find_names(container: object, beside: object) -> _Named:
     for holder in gc.get_referrers(container):
         if holder is beside or is_ours(holder):
             continue
-        spaces = gc.get_referrers(holder) if type(holder) is dict and not module_name(holder) else [holder]
+        spaces = (
+            gc.get_referrers(holder)
+            if type(holder) is dict and not module_name(holder)
+            else [holder]
+        )
         names = list(map(_names_in, spaces, repeat(container)))
         if not any(names):
             return _Named(container, frozenset(), ())
@@ -144,7 +158,8 @@ def _iter_code(code: CodeType) -> Iterator[CodeType]:
 
 def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterator[_Use]:
     steps = [one for one in dis.get_instructions(code) if one.opname not in ("EXTENDED_ARG", "NOP")]
-    # A library knows no name of a variable of the program, but may be handed an object, and the name of an attribute.
+    # A library knows no name of a variable of the program, but may be handed an object, and the
+    # name of an attribute.
     may_be_text = bool(named.classes) or is_own(code.co_filename)
     for before, one, then, later in zip(
         [None, *steps], steps, [*steps[1:], None], [*steps[2:], None, None], strict=False
@@ -152,13 +167,18 @@ def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterato
         if type(one.argval) is not str or one.argval not in named.names:
             continue
         # Python 3.12 and 3.13 also return a constant by an instruction of its own.
-        if (one.opname.endswith("_CONST") and not may_be_text) or _is_another(before, one, code, function, named):
+        if (one.opname.endswith("_CONST") and not may_be_text) or _is_another(
+            before, one, code, function, named
+        ):
             continue
         loads = one.opname.startswith("LOAD_") and one.opname != "LOAD_CONST"
         if loads and then is not None and then.opname in _LOADS_METHOD and then.argval in _ADDING:
             yield "adds"
         elif (
-            loads and then is not None and later is not None and (then.opname, later.opname) == ("GET_ITER", "FOR_ITER")
+            loads
+            and then is not None
+            and later is not None
+            and (then.opname, later.opname) == ("GET_ITER", "FOR_ITER")
         ):
             yield "iterates"
         elif one.opname == "STORE_ATTR" and code.co_name == "__init__":
@@ -168,7 +188,11 @@ def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterato
 
 
 def _is_another(
-    before: dis.Instruction | None, one: dis.Instruction, code: CodeType, function: FunctionType, named: _Named
+    before: dis.Instruction | None,
+    one: dis.Instruction,
+    code: CodeType,
+    function: FunctionType,
+    named: _Named,
 ) -> bool:
     """Return whether an instruction uses another variable or attribute with one of the names, for certain."""
     variables = function.__globals__
@@ -177,13 +201,23 @@ def _is_another(
         return variables.get(one.argval) is not named.container
     if before is None or one.opname not in _OF_ATTRIBUTES:
         return False
-    if one.opname == "LOAD_METHOD" or (one.opname == "LOAD_ATTR" and _CALLS_BY_ATTRIBUTE and (one.arg or 0) & 1):
+    if one.opname == "LOAD_METHOD" or (
+        one.opname == "LOAD_ATTR" and _CALLS_BY_ATTRIBUTE and (one.arg or 0) & 1
+    ):
         # A container cannot be called.
         return True
     if before.opname == "LOAD_GLOBAL":
         holder = variables.get(before.argval)
-        spaces = inspection.mro_of(holder) if is_class(holder) else [holder] if module_name(holder) else []
-        return bool(spaces) and not any(_read_variables(space).get(one.argval) is named.container for space in spaces)
+        spaces = (
+            inspection.mro_of(holder)
+            if is_class(holder)
+            else [holder]
+            if module_name(holder)
+            else []
+        )
+        return bool(spaces) and not any(
+            _read_variables(space).get(one.argval) is named.container for space in spaces
+        )
     loaded = before.argval[-1] if type(before.argval) is tuple else before.argval
     is_first = code is function.__code__ and code.co_argcount > 0 and loaded == code.co_varnames[0]
     if "LOAD_FAST" not in before.opname or not is_first:

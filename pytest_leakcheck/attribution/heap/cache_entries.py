@@ -19,7 +19,8 @@ from pytest_leakcheck.probes.garbage_collector import has_frozen
 
 # The parts of all entries that count.
 _MAX_PARTS: Final = 200_000
-# pymalloc serves requests of up to 512 bytes from its own arenas, which malloc does not count (Objects/obmalloc.c).
+# pymalloc serves requests of up to 512 bytes from its own arenas, which malloc does not count
+# (Objects/obmalloc.c).
 _MAX_PYMALLOC_BYTES: Final = 512
 # Bytes of a lock, which files and threads contain. Although a lock is small, malloc allocates it.
 _LOCK_BYTES: Final = 64
@@ -30,9 +31,10 @@ _BLOCKS_PER_CONTAINER: Final = 3
 def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
     """Return how much of a resource, in its unit, is released if these entries of a cache are evicted.
 
-    Tracked parts count only if they were created since `gc.freeze`, and shared ones once. If the units can be anything,
-    each entry that is more than plain data is one. Memory is infinite if an object of an extension type may hold any.
-    `identities` are those of the new handles; a number or a name in plain data is none.
+    Tracked parts count only if they were created since `gc.freeze`, and shared ones once. If the
+    units can be anything, each entry that is more than plain data is one. Memory is infinite if an
+    object of an extension type may hold any. `identities` are those of the new handles; a number or
+    a name in plain data is none.
     """
     counted = find_resource(resource)
     if counted.made_of == "handles":
@@ -40,7 +42,10 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
     if counted.made_of == "objects":
         return len(_parts(entries).keys() & newcomers())
     if counted.made_of == "blocks":
-        return sum(_BLOCKS_PER_CONTAINER if inspection.container_kind(part) else 1 for part in _parts(entries).values())
+        return sum(
+            _BLOCKS_PER_CONTAINER if inspection.container_kind(part) else 1
+            for part in _parts(entries).values()
+        )
     if counted.made_of == "anything":
         return sum(not _is_plain_data(entry) for entry in entries)
     return _sum_bytes(counted, _parts(entries).values())
@@ -74,7 +79,8 @@ def _list_referents(*objects: object) -> Iterator[object]:
 def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -> set[Hashable]:
     """Return the handles that the entries stand for; a part that cannot be inspected stands for one handle."""
     found: set[Hashable] = set()
-    # An entry may itself be the number of a descriptor, and an attribute the number or the name of a handle.
+    # An entry may itself be the number of a descriptor, and an attribute the number or the name of
+    # a handle.
     by_value: list[Any] = [entry for entry in entries if type(entry) is int]
     for part in _parts(entries).values():
         if is_opaque_handle(type(part)):
@@ -99,7 +105,9 @@ def _is_plain_data(entry: object) -> bool:
     """Return whether an entry has only builtin values and containers; False for a lone int, which may be a handle."""
     if type(entry) is int:
         return False
-    return all(inspection.module_of_type(type(part)) == "builtins" for part in _parts([entry]).values())
+    return all(
+        inspection.module_of_type(type(part)) == "builtins" for part in _parts([entry]).values()
+    )
 
 
 def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
@@ -112,7 +120,9 @@ def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
         kind = type(part)
         if id(kind) in arrays:
             total += inspection.size_of(part)
-        elif inspection.is_of_extension(kind) and not inspection.module_of_type(kind).startswith("numpy"):
+        elif inspection.is_of_extension(kind) and not inspection.module_of_type(kind).startswith(
+            "numpy"
+        ):
             return inf
         elif not resource.buffers_only:
             size = inspection.size_of(part)
@@ -124,8 +134,8 @@ def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
 def count_exclusive(holders: Sequence[object]) -> int:
     """Count the tracked objects created since `gc.freeze` that would be freed if these objects referred to nothing.
 
-    The holders are the objects of a cache that refer to its entries. The number is never too large: objects in cycles,
-    and what others refer to as well, do not count.
+    The holders are the objects of a cache that refer to its entries. The number is never too large:
+    objects in cycles, and what others refer to as well, do not count.
     """
     new = newcomers()
     gone: Counter[int] = Counter()
@@ -133,12 +143,18 @@ def count_exclusive(holders: Sequence[object]) -> int:
     # An object to which nothing else refers.
     ((_at, lone),) = _count_references({0: []})
     while level:
-        parts = [part for part in gc.get_referents(*level) if id(part) in new or not gc.is_tracked(part)]
+        parts = [
+            part for part in gc.get_referents(*level) if id(part) in new or not gc.is_tracked(part)
+        ]
         gone.update(map(id, parts))
         touched = {id(part): part for part in parts}
         # From here on, only `touched` refers to them.
         del parts
-        level = [touched[at] for at, references in _count_references(touched) if references - lone == gone[at]]
+        level = [
+            touched[at]
+            for at, references in _count_references(touched)
+            if references - lone == gone[at]
+        ]
         count += sum(id(part) in new for part in level)
     return count
 

@@ -13,7 +13,11 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.heap.cycles import find_garbage
-from pytest_leakcheck.attribution.heap.owner_search import references_outside, say_references, with_referrers
+from pytest_leakcheck.attribution.heap.owner_search import (
+    references_outside,
+    say_references,
+    with_referrers,
+)
 from pytest_leakcheck.attribution.heap.reference_paths import (
     describe_holder,
     describe_owner,
@@ -30,7 +34,8 @@ from pytest_leakcheck.model.culprit import Owner
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import collect_while, has_frozen
 
-# The most objects that are searched for a way back to the one object. What is left out counts as in use.
+# The most objects that are searched for a way back to the one object. What is left out counts as in
+# use.
 _MAX_PARTS: Final = 500_000
 # A thread that has handed a result over drops its own references a moment later. Seconds.
 _MAX_WAIT: Final = 1.0
@@ -104,29 +109,43 @@ class Watched:
             if frame is borrower:
                 names = found
             elif found and not is_ours(frame):
-                # From Python 3.14 on, a variable of the frame that it calls may borrow its reference.
+                # From Python 3.14 on, a variable of the frame that it calls may borrow its
+                # reference.
                 return False
         objects, lent = self._list_parts(borrower, names)
         return any(id(one) == number for one in find_garbage(objects, lent))
 
-    def _list_parts(self, borrower: FrameType, names: set[str]) -> tuple[list[object], dict[int, int]]:
+    def _list_parts(
+        self, borrower: FrameType, names: set[str]
+    ) -> tuple[list[object], dict[int, int]]:
         """List the object and all that may live only because of it, and count the references of a frame's variables to it.
 
-        What leads to the object and is no part of it is in use elsewhere. `find_garbage` counts references: those of this
-        function must be gone, which under `sys.setprofile` outlive its variables.
+        What leads to the object and is no part of it is in use elsewhere. `find_garbage` counts
+        references: those of this function must be gone, which under `sys.setprofile` outlive its
+        variables.
         """
         number = id(self._get())
-        parts = inspection.parts_of(inspection.walk((self._get(),), lambda one: _may_belong(one, borrower), _MAX_PARTS))
+        parts = inspection.parts_of(
+            inspection.walk((self._get(),), lambda one: _may_belong(one, borrower), _MAX_PARTS)
+        )
         in_cells = names.intersection(borrower.f_code.co_cellvars)
         # A free variable is in a cell of another function.
         lent = {number: len(names - in_cells - {*borrower.f_code.co_freevars})}
         if in_cells:
-            # A cell that is part of the object may be frozen, so that it is not among the referrers.
+            # A cell that is part of the object may be frozen, so that it is not among the
+            # referrers.
             near = [*gc.get_referrers(self._get()), *parts.values()]
-            cells = [one for one in near if type(one) is CellType and number in map(id, gc.get_referents(one))]
+            cells = [
+                one
+                for one in near
+                if type(one) is CellType and number in map(id, gc.get_referents(one))
+            ]
             parts |= {id(one): one for one in cells}
             # Only a frame holds a cell unseen.
-            lent |= {id(cells[at]): min(1, references_outside(cells[at : at + 1])) for at in range(len(cells))}
+            lent |= {
+                id(cells[at]): min(1, references_outside(cells[at : at + 1]))
+                for at in range(len(cells))
+            }
         return list(parts.values()), lent
 
     def _explain(self, borrower: FrameType | None) -> StillHeld | None:
@@ -156,7 +175,12 @@ class Watched:
             may_end = of_thread or issubclass(type(path[0]), threading.Thread)
             return StillHeld(what, describe_owner(path, path[-2], what), may_end=may_end)
         del referrers
-        return StillHeld(what, None, _explain_unseen(targets, borrower, own), may_end=len(sys._current_frames()) > 1)
+        return StillHeld(
+            what,
+            None,
+            _explain_unseen(targets, borrower, own),
+            may_end=len(sys._current_frames()) > 1,
+        )
 
 
 def _explain_unseen(targets: list[object], borrower: FrameType | None, ignore: set[int]) -> str:
@@ -167,14 +191,16 @@ def _explain_unseen(targets: list[object], borrower: FrameType | None, ignore: s
         if found[at] is not targets[0]:
             if lost > 0 and type(found[at]) is not CellType:
                 holder = describe_holder(found[at])
-                return (
-                    f"held by a {holder}, and that by a loop, a call, C, or an object that the collector does not list"
-                )
+                return f"held by a {holder}, and that by a loop, a call, C, or an object that the collector does not list"
             continue
         if borrower is not None:
-            lost -= sum(value is targets[0] for _name, value in variables_of_frame(borrower, is_caller=True))
+            lost -= sum(
+                value is targets[0] for _name, value in variables_of_frame(borrower, is_caller=True)
+            )
         if lost > 0:
-            return f"{say_references(lost)} held by C, or by objects that the collector does not list"
+            return (
+                f"{say_references(lost)} held by C, or by objects that the collector does not list"
+            )
     return "what holds it was not found"
 
 

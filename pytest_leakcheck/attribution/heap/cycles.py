@@ -14,19 +14,34 @@ from pytest_leakcheck.attribution.handles import handles_of, is_opaque_handle
 from pytest_leakcheck.attribution.inspection import is_shared, size_of, walk
 
 # Objects of any kind are made of these types, so that the name of a cycle leaves them out.
-_GENERIC_TYPES: Final = (dict, list, tuple, set, frozenset, FunctionType, BuiltinFunctionType, CodeType, CellType)
-# An object holds memory that is retained if it has at least this share of the bytes of the largest one.
+_GENERIC_TYPES: Final = (
+    dict,
+    list,
+    tuple,
+    set,
+    frozenset,
+    FunctionType,
+    BuiltinFunctionType,
+    CodeType,
+    CellType,
+)
+# An object holds memory that is retained if it has at least this share of the bytes of the largest
+# one.
 _MIN_SIZE_SHARE: Final = 0.5
-# Maximum number of garbage objects to search, and of objects of one component from which a short cycle is searched for.
+# Maximum number of garbage objects to search, and of objects of one component from which a short
+# cycle is searched for.
 _MAX_CYCLE_OBJECTS: Final = 5_000
 _MAX_STARTS: Final = 50
 
 
-def find_garbage(objects: Sequence[Any], lent: Mapping[int, int] = MappingProxyType({})) -> list[Any]:
+def find_garbage(
+    objects: Sequence[Any], lent: Mapping[int, int] = MappingProxyType({})
+) -> list[Any]:
     """Return those of these objects that only garbage among them refers to, as the collector would find them.
 
-    Unlike a collection, it runs no finalizer, which may break the cycle. The caller must hold no other references. Those
-    that are `lent` do not count: how many of them an object has, by its ``id()``.
+    Unlike a collection, it runs no finalizer, which may break the cycle. The caller must hold no
+    other references. Those that are `lent` do not count: how many of them an object has, by its
+    ``id()``.
     """
     marker = [object()]
     # `getrefcount` also counts the references that its own call adds, and the one in the list.
@@ -44,12 +59,16 @@ def find_garbage(objects: Sequence[Any], lent: Mapping[int, int] = MappingProxyT
     return [one for one in objects if id(one) in outside]
 
 
-def handles_in(garbage: Sequence[Any], identities: Collection[Hashable]) -> Iterator[frozenset[int]]:
+def handles_in(
+    garbage: Sequence[Any], identities: Collection[Hashable]
+) -> Iterator[frozenset[int]]:
     """Yield the ``id()`` of the objects in garbage that are these handles, have the number of one, and may hide one."""
     parts = _parts(garbage)
     yield frozenset(number for number, one in parts.items() if handles_of(one, identities))
     # Other numbers may have the same value.
-    yield frozenset(number for number, one in parts.items() if handles_of(one, identities, by_value=True))
+    yield frozenset(
+        number for number, one in parts.items() if handles_of(one, identities, by_value=True)
+    )
     yield frozenset(number for number, one in parts.items() if is_opaque_handle(type(one)))
 
 
@@ -58,24 +77,34 @@ def largest_in(garbage: Sequence[Any], least: float) -> frozenset[int]:
     sizes = {number: size_of(one) for number, one in _parts(garbage).items()}
     most = max(sizes.values(), default=0)
     enough = sum(sizes.values()) >= least
-    return frozenset(number for number, size in sizes.items() if enough and size >= _MIN_SIZE_SHARE * most)
+    return frozenset(
+        number for number, size in sizes.items() if enough and size >= _MIN_SIZE_SHARE * most
+    )
 
 
 def _parts(garbage: Sequence[Any]) -> dict[int, Any]:
     """Return the garbage and what it refers to that is not tracked, such as bytes, by ``id()``."""
-    others = (one for one in gc.get_referents(*garbage) if not gc.is_tracked(one) and not is_shared(one))
+    others = (
+        one for one in gc.get_referents(*garbage) if not gc.is_tracked(one) and not is_shared(one)
+    )
     return {id(one): one for one in (*garbage, *others)}
 
 
-def name_cycles(garbage: Sequence[Any], count: float, retained: Collection[int] = ()) -> tuple[str, ...]:
+def name_cycles(
+    garbage: Sequence[Any], count: float, retained: Collection[int] = ()
+) -> tuple[str, ...]:
     """Name the types of a cycle, the alphabetically first one first; of a frame, its function and the variable.
 
-    With `retained`, the ``id()`` of objects in the garbage, it is the nearest cycle that leads to one of them; else the
-    one whose number is closest to the expected one. Empty if there is none.
+    With `retained`, the ``id()`` of objects in the garbage, it is the nearest cycle that leads to
+    one of them; else the one whose number is closest to the expected one. Empty if there is none.
     """
     known = {id(one): one for one in garbage[:_MAX_CYCLE_OBJECTS]}
     edges = {
-        number: [id(other) for other in gc.get_referents(one) if id(other) in known or id(other) in retained]
+        number: [
+            id(other)
+            for other in gc.get_referents(one)
+            if id(other) in known or id(other) in retained
+        ]
         for number, one in known.items()
     }
     back: dict[int, list[int]] = {}
@@ -84,19 +113,25 @@ def name_cycles(garbage: Sequence[Any], count: float, retained: Collection[int] 
             back.setdefault(other, []).append(number)
     if retained:
         start = [number for number in retained if number in known or number in back]
-        near = (_name(_shortest_cycle(number, edges), known) for number in (*start, *_search(start, back)))
+        near = (
+            _name(_shortest_cycle(number, edges), known)
+            for number in (*start, *_search(start, back))
+        )
         return next(filter(None, near), ())
     shapes: Counter[tuple[str, ...]] = Counter()
     done: set[int] = set()
     for number in known:
         if number not in done and number in (ahead := _search([number], edges)):
-            # One cycle represents its whole component: all objects that this one leads to and that lead back to it.
+            # One cycle represents its whole component: all objects that this one leads to and that
+            # lead back to it.
             component = ahead.keys() & _search([number], back).keys()
             done |= component
             some = islice((one for one in ahead if one in component), _MAX_STARTS)
             shapes[_name(min((_shortest_cycle(one, edges) for one in some), key=len), known)] += 1
     del shapes[()]
-    return min(shapes, key=lambda shape: (abs(shapes[shape] - count), len(shape), shape), default=())
+    return min(
+        shapes, key=lambda shape: (abs(shapes[shape] - count), len(shape), shape), default=()
+    )
 
 
 def _shortest_cycle(start: int, edges: Mapping[int, Sequence[int]]) -> list[int]:
@@ -124,8 +159,12 @@ def _name(cycle: Sequence[int], known: Mapping[int, Any]) -> tuple[str, ...]:
     """Name the objects of a cycle, without generic ones unless there are only functions."""
     objects = [known[number] for number in cycle]
     pairs = list(zip(objects, (*objects[1:], *objects[:1]), strict=True))
-    names = [_name_one(one, following) for one, following in pairs if type(one) not in _GENERIC_TYPES]
-    names = names or [f"function {one.__qualname__}" for one, _following in pairs if type(one) is FunctionType]
+    names = [
+        _name_one(one, following) for one, following in pairs if type(one) not in _GENERIC_TYPES
+    ]
+    names = names or [
+        f"function {one.__qualname__}" for one, _following in pairs if type(one) is FunctionType
+    ]
     first = names.index(min(names)) if names else 0
     return (*names[first:], *names[:first])
 
@@ -134,5 +173,8 @@ def _name_one(one: Any, following: Any) -> str:
     if type(one) is not FrameType:
         return type(one).__name__
     values = gc.get_referents(following) if type(following) is CellType else [following]
-    name = next((name for name, value in one.f_locals.items() if any(value is target for target in values)), "")
+    name = next(
+        (name for name, value in one.f_locals.items() if any(value is target for target in values)),
+        "",
+    )
     return f"frame of {one.f_code.co_qualname}()" + (f" local {name!r}" if name else "")

@@ -44,8 +44,9 @@ class Eviction:
 
 def find_eviction(container: object) -> Eviction | None:
     """Return what removes entries from this container; None if nothing is seen."""
-    # The functions are those of the container's own class, of the class of an object that has it as an attribute, and
-    # of a module that has it as a global variable. Those of the standard library do not show how the program uses it.
+    # The functions are those of the container's own class, of the class of an object that has it as
+    # an attribute, and of a module that has it as a global variable. Those of the standard library
+    # do not show how the program uses it.
     without_bound = None
     for names, holder in _iter_holders(container):
         codes = [code for code in _iter_code(holder) if not is_standard(code.co_filename)]
@@ -77,11 +78,17 @@ def _iter_holders(container: object) -> Iterator[tuple[frozenset[str], object]]:
 
 def _iter_code(holder: Any) -> Iterator[CodeType]:
     if type(holder) is ModuleType:
-        spaces = [vars(holder), *(inspection.namespace_of(one) for one in vars(holder).values() if type(one) is type)]
+        spaces = [
+            vars(holder),
+            *(inspection.namespace_of(one) for one in vars(holder).values() if type(one) is type),
+        ]
     else:
         spaces = _list_namespaces(holder)
     for space in spaces:
-        functions = (one.__func__ if type(one) in (classmethod, staticmethod) else one for one in space.values())
+        functions = (
+            one.__func__ if type(one) in (classmethod, staticmethod) else one
+            for one in space.values()
+        )
         yield from (one.__code__ for one in functions if type(one) is FunctionType)
 
 
@@ -94,19 +101,28 @@ def _list_namespaces(holder: Any) -> list[Mapping[str, Any]]:
 class _Reader:
     """Reads the bound of a container from the source of the functions of its holder, without running any of it."""
 
-    def __init__(self, container: object, names: frozenset[str], holder: Any, removing: set[str]) -> None:
+    def __init__(
+        self, container: object, names: frozenset[str], holder: Any, removing: set[str]
+    ) -> None:
         """Take the names by which the holder knows the container, and those of its functions that remove entries."""
         self._names, self._removing = names, removing
         self._length = inspection.length(container)
         is_module = type(holder) is ModuleType
         self._globals = vars(holder) if is_module else {}
         self._attributes: dict[str, object] = {}
-        for space in [] if is_module else [*reversed(_list_namespaces(holder)), inspection.attributes_of(holder)]:
+        for space in (
+            []
+            if is_module
+            else [*reversed(_list_namespaces(holder)), inspection.attributes_of(holder)]
+        ):
             self._attributes |= space
 
     def read(self, code: CodeType) -> int:
         """Return the bound with which this function compares the length before it removes entries; 0 if it does not."""
-        if _REMOVING.union(("clear",), self._removing).isdisjoint(code.co_names) and _DELETES not in code.co_code[::2]:
+        if (
+            _REMOVING.union(("clear",), self._removing).isdisjoint(code.co_names)
+            and _DELETES not in code.co_code[::2]
+        ):
             return 0
         try:
             (function,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
@@ -115,7 +131,9 @@ class _Reader:
         self._itself = code.co_varnames[0] if code.co_argcount else ""
         self._locals = _list_assigned(function)
         for step in ast.walk(function):
-            if isinstance(step, (ast.If, ast.While)) and any(map(self._is_removal, map(ast.walk, step.body))):
+            if isinstance(step, (ast.If, ast.While)) and any(
+                map(self._is_removal, map(ast.walk, step.body))
+            ):
                 for test in ast.walk(step.test):
                     if isinstance(test, ast.Compare) and (bound := self._read_comparison(test)):
                         return bound
@@ -139,14 +157,27 @@ class _Reader:
         for measured, bound in (sides, reversed(sides)):
             if any(map(self._is_length, ast.walk(measured))):
                 value = self._evaluate(bound)
-                return int(value) if value is not None and self._length <= value <= _MAX_BOUND else 0
+                return (
+                    int(value) if value is not None and self._length <= value <= _MAX_BOUND else 0
+                )
         return 0
 
     def _is_length(self, node: ast.AST) -> bool:
         """Return whether this is the length of the container, or a counter that has the same value."""
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len" and node.args:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "len"
+            and node.args
+        ):
             one = node.args[0]
-            name = one.attr if isinstance(one, ast.Attribute) else one.id if isinstance(one, ast.Name) else ""
+            name = (
+                one.attr
+                if isinstance(one, ast.Attribute)
+                else one.id
+                if isinstance(one, ast.Name)
+                else ""
+            )
             return self._mangle(name) in self._names or (name == self._itself and bool(name))
         return isinstance(node, ast.Attribute) and self._evaluate(node) == self._length > 0
 
@@ -159,18 +190,29 @@ class _Reader:
             # Each once: it may be computed from itself.
             local = self._locals.pop(node.id, None)
             value = self._globals.get(node.id) if local is None else self._evaluate(local)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self._itself:
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == self._itself
+        ):
             value = self._attributes.get(self._mangle(node.attr))
         elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             left, right = self._evaluate(node.left), self._evaluate(node.right)
             if left is not None and right:
                 value = _OPERATORS[type(node.op)](left, right)
-        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        return (
+            float(value)
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+            else None
+        )
 
     def _mangle(self, name: str) -> str:
         """Return the name under which an attribute ``__name`` is stored."""
         if name.startswith("__") and not name.endswith("__"):
-            return next((one for one in self._attributes if one.endswith(name) and one.startswith("_")), name)
+            return next(
+                (one for one in self._attributes if one.endswith(name) and one.startswith("_")),
+                name,
+            )
         return name
 
 
@@ -178,6 +220,10 @@ def _list_assigned(function: ast.stmt) -> dict[str, ast.expr]:
     """Return the value of each local variable that is assigned once."""
     found: dict[str, list[ast.expr]] = {}
     for step in ast.walk(function):
-        if isinstance(step, ast.Assign) and len(step.targets) == 1 and isinstance(step.targets[0], ast.Name):
+        if (
+            isinstance(step, ast.Assign)
+            and len(step.targets) == 1
+            and isinstance(step.targets[0], ast.Name)
+        ):
             found.setdefault(step.targets[0].id, []).append(step.value)
     return {name: values[0] for name, values in found.items() if len(values) == 1}

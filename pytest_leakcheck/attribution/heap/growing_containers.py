@@ -1,8 +1,9 @@
 """Find the containers and single values that grow between two moments.
 
-The garbage collector does not track bytes, strings, numbers and NumPy arrays, nor a dict that holds nothing else: only
-the number of entries of their container shows that there are new ones. A string or an array may also be replaced by a
-longer one, so the sizes of the large values of each holder are recorded too.
+The garbage collector does not track bytes, strings, numbers and NumPy arrays, nor a dict that holds
+nothing else: only the number of entries of their container shows that there are new ones. A string
+or an array may also be replaced by a longer one, so the sizes of the large values of each holder
+are recorded too.
 """
 
 from __future__ import annotations
@@ -25,20 +26,25 @@ from pytest_leakcheck.probes.runtime_counters import with_subclasses
 _CHUNK_SIZE: Final = 1024
 # Size of the largest value, in bytes, that is not recorded: most strings are names.
 _MAX_SMALL_VALUE: Final = 200
-# What may be retained lies between these multiples of the expected number: an entry may hold several of the retained
-# objects, or half of one.
+# What may be retained lies between these multiples of the expected number: an entry may hold
+# several of the retained objects, or half of one.
 LEAST: Final = 0.5
 MOST: Final = 2.0
-# If some containers have gained the expected number of entries, give or take this share of it, the others are dropped.
+# If some containers have gained the expected number of entries, give or take this share of it, the
+# others are dropped.
 _NEAR_SHARE: Final = 0.25
 # Minimum number of entries that a container must gain, if at least this many are expected.
 _MIN_ENTRIES: Final = 2
-# Sizes that differ by more than this factor belong to different objects. Allocators round, and count their overhead.
+# Sizes that differ by more than this factor belong to different objects. Allocators round, and
+# count their overhead.
 _MAX_SIZE_RATIO: Final = 4.0
 _CONTAINER_TYPE_IDS: Final = frozenset(map(id, inspection.CONTAINERS))
-# Types whose referents are not read. Functions are a quarter of all objects, and the collector itself lists those parts
-# of them that can grow, as well as the dict of a module. Descriptors refer to names and classes.
-_SKIPPED_TYPE_IDS: Final = frozenset(map(id, (types.FunctionType, types.ModuleType, *inspection.C_DESCRIPTOR_TYPES)))
+# Types whose referents are not read. Functions are a quarter of all objects, and the collector
+# itself lists those parts of them that can grow, as well as the dict of a module. Descriptors refer
+# to names and classes.
+_SKIPPED_TYPE_IDS: Final = frozenset(
+    map(id, (types.FunctionType, types.ModuleType, *inspection.C_DESCRIPTOR_TYPES))
+)
 _VALUE_TYPE_IDS: Final = frozenset(map(id, inspection.PAYLOAD))
 
 
@@ -65,19 +71,25 @@ class Census:
         self._values = values
         found = _walk(values=values)
         self._ids, self._sizes, self._kinds = found.ids, found.sizes, found.kinds
-        # How many more tracked objects of a type there were when `grown` was last called, by the type's ``id()``.
+        # How many more tracked objects of a type there were when `grown` was last called, by the
+        # type's ``id()``.
         self.more: Counter[int] = Counter()
         # An ``id()`` may be reused: an untracked dict that begins with another key is another dict.
-        self._first = array("Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :])))
+        self._first = array(
+            "Q", map(id, map(_first_key, found.containers[len(found.ids) - found.untracked :]))
+        )
         self._holders = array("Q", (id(holder) for holder, values in found.holders for _ in values))
-        self._amounts = array("q", (inspection.amount(value) for _holder, values in found.holders for value in values))
+        self._amounts = array(
+            "q", (inspection.amount(value) for _holder, values in found.holders for value in values)
+        )
 
     def grown(
         self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()
     ) -> tuple[GrowingContainer, ...]:
         """Return the containers and values that are larger now, without those whose ``id()`` is in `ignore`.
 
-        The `newcomers`, `new`, did not exist at the census, except for dicts that were untracked then.
+        The `newcomers`, `new`, did not exist at the census, except for dicts that were untracked
+        then.
         """
         found = _walk(values=self._values, known=frozenset(self._holders))
         self.more = found.kinds - self._kinds
@@ -92,9 +104,15 @@ class Census:
         same = (
             one
             for one in larger
-            if id(one.holder) not in ignore and _is_same_container(one.holder, first.get(id(one.holder)), new)
+            if id(one.holder) not in ignore
+            and _is_same_container(one.holder, first.get(id(one.holder)), new)
         )
-        return (*same, *self._grown_values(found.holders, {*(id(one.holder) for one in larger), *new, *ignore}))
+        return (
+            *same,
+            *self._grown_values(
+                found.holders, {*(id(one.holder) for one in larger), *new, *ignore}
+            ),
+        )
 
     def _grown_values(
         self, holders: Sequence[tuple[object, list[object]]], other: Collection[int]
@@ -105,7 +123,8 @@ class Census:
             then.setdefault(place, []).append(size)
         for holder, values in holders:
             before = then.get(id(holder), ())
-            # They are matched by position, which is impossible if a value has become large or is gone.
+            # They are matched by position, which is impossible if a value has become large or is
+            # gone.
             if len(before) == len(values) and id(holder) not in other:
                 for size, value in zip(before, values, strict=True):
                     if (gained := inspection.amount(value) - size) > 0:
@@ -130,17 +149,25 @@ def newcomers() -> frozenset[int]:
 
 
 def fitting(
-    growing: Collection[GrowingContainer], iterations: int, rate: float | None = None, size: float | None = None
+    growing: Collection[GrowingContainer],
+    iterations: int,
+    rate: float | None = None,
+    size: float | None = None,
 ) -> tuple[GrowingContainer, ...]:
     """Return the containers and values whose growth fits, best first; `rate` and `size` (bytes) are per iteration."""
-    # A single value is accepted only if it grows by about `size`: it may be replaced by one of another length.
+    # A single value is accepted only if it grows by about `size`: it may be replaced by one of
+    # another length.
     low, high = LEAST * iterations, float(sys.maxsize)
     if rate is not None:
         # A single entry is not enough if two are expected.
         low = max(LEAST * min(rate, 1.0) * iterations, min(_MIN_ENTRIES, rate * iterations))
         high = MOST * rate * iterations + 1
     kept = [one for one in growing if not one.is_value and low <= one.gained <= high]
-    values = [] if size is None else [one for one in growing if one.is_value and _is_near(one, iterations * size, 0.4)]
+    values = (
+        []
+        if size is None
+        else [one for one in growing if one.is_value and _is_near(one, iterations * size, 0.4)]
+    )
     if rate is not None:
         near = [one for one in kept if _is_near(one, rate * iterations, _NEAR_SHARE)]
         kept = near or kept
@@ -148,26 +175,46 @@ def fitting(
         return tuple(sorted(kept, key=lambda one: -one.gained))
     wanted = size * iterations
     bytes_of = {id(one): bytes_gained(one) for one in kept}
-    possible = [one for one in kept if wanted / _MAX_SIZE_RATIO <= bytes_of[id(one)] <= wanted * _MAX_SIZE_RATIO]
-    # The size of what a library allocates cannot be read, so its objects are accepted, but only if nothing else fits.
+    possible = [
+        one
+        for one in kept
+        if wanted / _MAX_SIZE_RATIO <= bytes_of[id(one)] <= wanted * _MAX_SIZE_RATIO
+    ]
+    # The size of what a library allocates cannot be read, so its objects are accepted, but only if
+    # nothing else fits.
     opaque = (
         one
         for one in kept
-        if not values and any(inspection.is_opaque(value) for _key, value in inspection.last_entries(one.holder, 1))
+        if not values
+        and any(
+            inspection.is_opaque(value) for _key, value in inspection.last_entries(one.holder, 1)
+        )
     )
     chosen = possible or list(opaque)
     return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
 
 
 def are_shares(
-    fit: Sequence[GrowingContainer], iterations: int, rate: float | None = None, size: float | None = None
+    fit: Sequence[GrowingContainer],
+    iterations: int,
+    rate: float | None = None,
+    size: float | None = None,
 ) -> bool:
     """Return whether these each gained a share, and together the expected amount; arguments as `fitting`."""
     wanted = iterations * (rate if size is None and rate is not None else size or 0.0)
     gained = [bytes_gained(one) if size is not None else float(one.gained) for one in fit]
     # What is in two containers is retained once.
-    newest = {id(value) for one in fit if not one.is_value for _key, value in inspection.last_entries(one.holder, 1)}
-    if not wanted or len(newest) < len(fit) or any(abs(one - wanted) <= _NEAR_SHARE * wanted for one in gained):
+    newest = {
+        id(value)
+        for one in fit
+        if not one.is_value
+        for _key, value in inspection.last_entries(one.holder, 1)
+    }
+    if (
+        not wanted
+        or len(newest) < len(fit)
+        or any(abs(one - wanted) <= _NEAR_SHARE * wanted for one in gained)
+    ):
         return False
     return abs(sum(gained) - wanted) <= _NEAR_SHARE * wanted
 
@@ -206,13 +253,20 @@ class _Found:
 
 def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     """List all containers, and the holders of large values if wanted, of all objects or of those that are `known`."""
-    # This comes first, so that it lists nothing made here: lists that hold each other would become garbage.
+    # This comes first, so that it lists nothing made here: lists that hold each other would become
+    # garbage.
     objects = gc.get_objects()
     found = _Found()
-    derived = {id(one) for kind in inspection.CONTAINERS for one in with_subclasses(kind) if one is not kind}
+    derived = {
+        id(one)
+        for kind in inspection.CONTAINERS
+        for one in with_subclasses(kind)
+        if one is not kind
+    }
     arrays = inspection.array_types()
     untracked: dict[int, dict[Any, Any]] = {}
-    # Read everything about an object in one pass, because fetching an object from memory takes longer than reading it.
+    # Read everything about an object in one pass, because fetching an object from memory takes
+    # longer than reading it.
     for some in _chunks(objects):
         # Look types up by ``id()``, because hashing a class may run code of its metaclass.
         kinds = list(map(id, map(type, some)))
@@ -222,7 +276,9 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
         if not derived.isdisjoint(kinds):
             others = list(compress(some, map(derived.__contains__, kinds)))
             found.add(others, map(inspection.length, others))
-        holders = list(compress(some, map(operator.not_, map(_SKIPPED_TYPE_IDS.__contains__, kinds))))
+        holders = list(
+            compress(some, map(operator.not_, map(_SKIPPED_TYPE_IDS.__contains__, kinds)))
+        )
         referents = gc.get_referents(*holders)
         dicts = compress(referents, map(operator.is_, map(type, referents), repeat(dict)))
         loose = list(filterfalse(gc.is_tracked, dicts))
@@ -255,9 +311,13 @@ def _find_holders(
     """Yield the objects that hold large values, each with its values; `referents` are those of all these objects."""
     wanted = _VALUE_TYPE_IDS | arrays.keys()
     values = list(compress(referents, map(wanted.__contains__, map(id, map(type, referents)))))
-    # `sys.getsizeof` may not include the data of arrays and in-memory files, so that all of them are added.
+    # `sys.getsizeof` may not include the data of arrays and in-memory files, so that all of them
+    # are added.
     data = compress(values, map(arrays.__contains__, map(id, map(type, values))))
-    large = {*map(id, compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values)))), *map(id, data)}
+    large = {
+        *map(id, compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values)))),
+        *map(id, data),
+    }
     for one in some if large else ():
         values = [value for value in gc.get_referents(one) if id(value) in large]
         # An array or in-memory file is a value itself, not the holder of its data.

@@ -1,7 +1,7 @@
 """Count the kinds of objects that accumulate, by type; torch's tensors with shape, bytes and what their graphs keep.
 
-The graph of a tensor is its autograd graph: the operations that computed the tensor, with the tensors that they have
-saved for a backward pass.
+The graph of a tensor is its autograd graph: the operations that computed the tensor, with the
+tensors that they have saved for a backward pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pytest_leakcheck.attribution.heap.reference_paths import is_ours
 from pytest_leakcheck.model.culprit import Remainder
 
 _MAX_KINDS: Final = 5
-# The most operations to follow in a graph, and the newest tensors of each kind whose graphs are inspected.
+# The most operations to follow in a graph, and the newest tensors of each kind whose graphs are
+# inspected.
 _MAX_GRAPH_NODES: Final = 10_000
 _NEWEST_TENSORS: Final = 3
 # The description of a tensor that keeps its graph ends so.
@@ -28,7 +29,14 @@ WITH_GRAPH: Final = " with its graph"
 # torch keeps what an operation has saved for its backward pass in these attributes.
 _SAVED_PREFIX: Final = "_saved_"
 # Types of objects that only accompany other objects, so that they show little about the cause.
-AUXILIARY_TYPES: Final = (BuiltinFunctionType, CellType, FrameType, FunctionType, MethodType, weakref.ReferenceType)
+AUXILIARY_TYPES: Final = (
+    BuiltinFunctionType,
+    CellType,
+    FrameType,
+    FunctionType,
+    MethodType,
+    weakref.ReferenceType,
+)
 
 
 def accompanies(one: object) -> bool:
@@ -36,12 +44,17 @@ def accompanies(one: object) -> bool:
     return inspection.container_kind(one) is not None or type(one) in (tuple, *AUXILIARY_TYPES)
 
 
-def kind_of_entries(growing: GrowingContainer, iterations: int, *, of_bytes: bool) -> Remainder | None:
+def kind_of_entries(
+    growing: GrowingContainer, iterations: int, *, of_bytes: bool
+) -> Remainder | None:
     """Return the kind of the entries that a container has gained; None if their type shows little about them.
 
-    With `of_bytes`, the part of an entry that holds most of its bytes counts, such as a bytearray in a list.
+    With `of_bytes`, the part of an entry that holds most of its bytes counts, such as a bytearray
+    in a list.
     """
-    newest = [key if value is None else value for key, value in inspection.last_entries(growing.holder, 2)]
+    newest = [
+        key if value is None else value for key, value in inspection.last_entries(growing.holder, 2)
+    ]
     entry, beside = newest[0], newest[-1] if len(newest) > 1 else None
     size = inspection.own_size(entry, beside)
     if of_bytes:
@@ -73,9 +86,12 @@ def kinds_of(
     )
     often = _list_frequent(others, kind_of, least * iterations)
     often = [
-        (name, some) for name, some in often if more is None or LEAST * len(some) <= more.get(id(type(some[0])), 0)
+        (name, some)
+        for name, some in often
+        if more is None or LEAST * len(some) <= more.get(id(type(some[0])), 0)
     ]
-    # Builtin objects that accompany objects of other types add no information, and the search itself creates some.
+    # Builtin objects that accompany objects of other types add no information, and the search
+    # itself creates some.
     own = [pair for pair in often if inspection.module_of_type(type(pair[1][0])) != "builtins"]
     often = sorted(own or often, key=lambda pair: (-len(pair[1]), pair[0]))
     found: dict[int, tuple[str, int, int]] = {}
@@ -85,23 +101,41 @@ def kinds_of(
             part, size = inspection.payload(some[-1], some[-2])
         if len(some) * size >= least_bytes:
             found.setdefault(id(part), (kind_of(part) if least_bytes else name, len(some), size))
-    sized = sorted(found.values(), key=lambda kind: -kind[1] * kind[2] if least_bytes else 0)[:_MAX_KINDS]
-    return tuple(Remainder(name, count, f"{size:,} B each, in {iterations} iterations") for name, count, size in sized)
+    sized = sorted(found.values(), key=lambda kind: -kind[1] * kind[2] if least_bytes else 0)[
+        :_MAX_KINDS
+    ]
+    return tuple(
+        Remainder(name, count, f"{size:,} B each, in {iterations} iterations")
+        for name, count, size in sized
+    )
 
 
 def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Remainder, ...]:
     """Return the kinds of tensors that hold the most bytes, and what their graphs keep; `least` is as in `kinds_of`."""
     # A view of a parameter takes no memory.
-    tensors = (one for one in objects if is_tensor(one) and not (one._base is not None and _is_parameter(one._base)))
+    tensors = (
+        one
+        for one in objects
+        if is_tensor(one) and not (one._base is not None and _is_parameter(one._base))
+    )
     often = _list_frequent(tensors, _describe_tensor, least * iterations)
     often.sort(key=lambda pair: (-len(pair[1]) * _storage_bytes(pair[1][-1:]), pair[0]))
     # Report only the last tensor of a graph, because it keeps the others.
-    kept = {name for name, some in often for other in often if other[0] != name and _graph_keeps(other[1], some[-1])}
+    kept = {
+        name
+        for name, some in often
+        for other in often
+        if other[0] != name and _graph_keeps(other[1], some[-1])
+    }
     rest = [pair for pair in often if pair[0] not in kept] or often
-    return tuple(Remainder(name, len(some), _describe_graph(some[-1])) for name, some in rest[:_MAX_KINDS])
+    return tuple(
+        Remainder(name, len(some), _describe_graph(some[-1])) for name, some in rest[:_MAX_KINDS]
+    )
 
 
-def _list_frequent(objects: Iterable[Any], describe: Callable[[Any], str], least: float) -> list[tuple[str, list[Any]]]:
+def _list_frequent(
+    objects: Iterable[Any], describe: Callable[[Any], str], least: float
+) -> list[tuple[str, list[Any]]]:
     found: dict[str, list[Any]] = defaultdict(list)
     for one in objects:
         found[describe(one)].append(one)
@@ -130,7 +164,11 @@ def _graph_keeps(tensors: Sequence[Any], other: Any) -> bool:
         if other.grad_fn is not None and other.grad_fn in nodes:
             return True
         place = other.untyped_storage().data_ptr()
-        if any(one.untyped_storage().data_ptr() == place for node in nodes for one in _list_saved_tensors(node)):
+        if any(
+            one.untyped_storage().data_ptr() == place
+            for node in nodes
+            for one in _list_saved_tensors(node)
+        ):
             return True
     return False
 
@@ -147,7 +185,8 @@ def _describe_graph(tensor: Any) -> str:
     if tensor.grad_fn is None:
         return f"{_storage_bytes([tensor]):,} B each"
     nodes = list(_list_nodes(tensor.grad_fn))
-    # Leave out parameters, because the model keeps them in any case. A computed tensor may be kept by the graph alone.
+    # Leave out parameters, because the model keeps them in any case. A computed tensor may be kept
+    # by the graph alone.
     kept = {
         one.untyped_storage().data_ptr(): one
         for node in nodes
@@ -180,7 +219,9 @@ def _list_saved_tensors(node: Any) -> Iterator[Any]:
             except RuntimeError:
                 # A backward pass has freed the saved tensors.
                 return
-            yield from (one for one in (value if isinstance(value, tuple) else (value,)) if is_tensor(one))
+            yield from (
+                one for one in (value if isinstance(value, tuple) else (value,)) if is_tensor(one)
+            )
 
 
 def _is_parameter(tensor: Any) -> bool:

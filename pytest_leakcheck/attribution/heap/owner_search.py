@@ -1,8 +1,9 @@
 """Find the owner of what is retained, and the path to it from a root.
 
-An owner is a container or an attribute that keeps what is retained. There are two kinds of evidence. A container that
-gains entries at the rate of the leak owns them, whatever their type is. And an older object that refers to new ones, of
-those that the collector tracks, keeps them; this also finds the owner of a chain of objects.
+An owner is a container or an attribute that keeps what is retained. There are two kinds of
+evidence. A container that gains entries at the rate of the leak owns them, whatever their type is.
+And an older object that refers to new ones, of those that the collector tracks, keeps them; this
+also finds the owner of a chain of objects.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ _NOTHING_GREW: Final = "no container or value grew at this rate"
 _NEWEST_ENTRIES: Final = 2
 # The most owners to search for.
 _MAX_OWNERS: Final = 8
-# Minimum shares of the survivors that all owners together hold, and that each holds in addition to the larger ones.
+# Minimum shares of the survivors that all owners together hold, and that each holds in addition to
+# the larger ones.
 _MIN_HELD_SHARE: Final = 0.8
 _MIN_ADDED_SHARE: Final = 0.1
 _MAX_SAMPLED: Final = 24
@@ -56,7 +58,8 @@ _CHUNK_SIZE: Final = 1024
 # The most new objects, and levels of new referrers, to follow in one search.
 _MAX_REACHED: Final = 1_000_000
 _MAX_LEVELS: Final = 10
-# An entry refers to what it follows at this level of its parts at most: itself, in its attributes, in their dict.
+# An entry refers to what it follows at this level of its parts at most: itself, in its attributes,
+# in their dict.
 _MAX_WEAK_DEPTH: Final = 3
 _MAX_PARTS: Final = 200
 # These bypass attributes of derived types.
@@ -94,7 +97,9 @@ class SearchTarget:
 
     def remaining(self, some: Sequence[object]) -> int:
         """Return how many of these new objects of one type did not replace another one."""
-        return len(some) if self.more is None else min(len(some), self.more.get(id(type(some[0])), 0))
+        return (
+            len(some) if self.more is None else min(len(some), self.more.get(id(type(some[0])), 0))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,8 @@ class _Hold:
 class _Search:
     """A search through the references of new objects (`new`) for survivors (`counted`), both by ``id()``."""
 
-    # `growing` has the containers that have grown, and `skipped` what cannot hold them, which the search adds to.
+    # `growing` has the containers that have grown, and `skipped` what cannot hold them, which the
+    # search adds to.
 
     new: frozenset[int]
     counted: frozenset[int]
@@ -136,8 +142,9 @@ class _Search:
             raise TimeoutError
 
     def older_holders(self) -> Iterator[_Hold]:
-        # The dict of a module is listed too. Its other referents are private to its C code and may be dead: in Python
-        # 3.12, `gc.get_referents` of `_asyncio` revives objects from a free list and makes it a ring.
+        # The dict of a module is listed too. Its other referents are private to its C code and may
+        # be dead: in Python 3.12, `gc.get_referents` of `_asyncio` revives objects from a free list
+        # and makes it a ring.
         objects = [one for one in gc.get_objects() if type(one) is not ModuleType]
         older = [one for one in objects if id(one) not in self.new and id(one) not in self.skipped]
         for at in range(0, len(older), _CHUNK_SIZE):
@@ -152,9 +159,15 @@ class _Search:
 
     def hold_of(self, holder: object) -> Iterator[_Hold]:
         """Yield one `_Hold` if an object holds survivors, directly or through new objects."""
-        entries = {id(one): one for one in gc.get_referents(holder) if id(one) in self.new and one is not holder}
+        entries = {
+            id(one): one
+            for one in gc.get_referents(holder)
+            if id(one) in self.new and one is not holder
+        }
         if found := self.counted & {*entries, *self.reachable(list(entries.values()))}:
-            last = [one for one in entries.values() if id(one) in self.counted] or list(entries.values())
+            last = [one for one in entries.values() if id(one) in self.counted] or list(
+                entries.values()
+            )
             if self.follows(last[-1], entries):
                 self.skipped.add(id(holder))
             else:
@@ -162,10 +175,14 @@ class _Search:
 
     def follows(self, entry: object, beside: Collection[int]) -> bool:
         """Return whether an entry keeps nothing alive, because it only accompanies a new object."""
-        # It is a weak reference to it, or holds one whose callback lies `beside` it in the same registry, by ``id()``.
-        # A dead reference is kept itself, and so is an object that the entry refers to in another way as well.
+        # It is a weak reference to it, or holds one whose callback lies `beside` it in the same
+        # registry, by ``id()``. A dead reference is kept itself, and so is an object that the entry
+        # refers to in another way as well.
         parts = inspection.parts_of(
-            islice(inspection.walk((entry,), lambda part: not inspection.is_shared(part), _MAX_PARTS), _MAX_WEAK_DEPTH)
+            islice(
+                inspection.walk((entry,), lambda part: not inspection.is_shared(part), _MAX_PARTS),
+                _MAX_WEAK_DEPTH,
+            )
         )
         for part in parts.values():
             target = _target_of(part) if issubclass(type(part), weakref.ref) else None
@@ -178,7 +195,9 @@ class _Search:
     def reachable(self, start: Sequence[object]) -> set[int]:
         """Return the ``id()`` of each new object to which references from these lead, perhaps including these."""
         reached: set[int] = set()
-        for level in inspection.walk(filter(self._is_new, gc.get_referents(*start)), self._is_new, _MAX_REACHED):
+        for level in inspection.walk(
+            filter(self._is_new, gc.get_referents(*start)), self._is_new, _MAX_REACHED
+        ):
             self.check_time()
             reached |= level.keys()
         return reached
@@ -205,12 +224,13 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     own, builtin, last = _group_by_type(sought, came)
     unfit = frozenset(id(one.holder) for one in growing if not _gain_may_fit(sought, one))
     sought = replace(sought, unfit=unfit)
-    # The lists that this function makes also refer to the survivors, so they must not count as owners.
+    # The lists that this function makes also refer to the survivors, so they must not count as
+    # owners.
     groups = (*own, (), *builtin, *last)
     ours = {*ignore, *map(id, (came, own, builtin, last, groups)), *map(id, groups)}
     reason, listed = "", Holders(())
-    # Types that are not builtin come first, then the containers. Builtin types come last, because objects of any kind
-    # are made of them.
+    # Types that are not builtin come first, then the containers. Builtin types come last, because
+    # objects of any kind are made of them.
     for survivors in groups:
         try:
             holders = find_owners(sought, growing, survivors, new, ours, deadline=deadline)
@@ -218,14 +238,18 @@ def search(  # noqa: PLR0913 - the evidence, one by one
             return listed if listed.owners else Holders((), OutOfTime("the search ran out of time"))
         if any(survivors is some for some in last) and not holders.objects:
             continue
-        if holders.owners and (sought.identities is None or not _is_list_of_library(holders.owners[0])):
+        if holders.owners and (
+            sought.identities is None or not _is_list_of_library(holders.owners[0])
+        ):
             return holders
         listed = listed if listed.owners else holders
         reason = reason or holders.reason
     if listed.owners:
         return listed
     in_python = sought.in_python or sought.identities is not None
-    return Holders(tuple(_held_by_interpreter(sought, came, growing, new)) if in_python else (), reason)
+    return Holders(
+        tuple(_held_by_interpreter(sought, came, growing, new)) if in_python else (), reason
+    )
 
 
 # What the interpreter has of `atexit`.
@@ -238,7 +262,10 @@ def _is_list_of_library(owner: Owner) -> bool:
 
 
 def _held_by_interpreter(
-    sought: SearchTarget, came: Sequence[object], growing: Sequence[GrowingContainer], new: Collection[int]
+    sought: SearchTarget,
+    came: Sequence[object],
+    growing: Sequence[GrowingContainer],
+    new: Collection[int],
 ) -> Iterator[Owner]:
     """Yield what C holds more of: callbacks of `atexit`, variables of a context, handlers that hold earlier ones."""
     counts = {("atexit", _CALLBACKS): (sought.exits, "callback of atexit.register()")}
@@ -263,7 +290,8 @@ def _group_by_type(
 ) -> tuple[list[list[object]], list[list[object]], list[list[object]]]:
     """Group the new objects that may be retained by type: not builtin, builtin, and those that show little by themselves."""
     by_kind: dict[str, list[object]] = defaultdict(list)
-    # Of these, and of builtin ones whose rate is unknown, only a chain can consist: each refers to the one before.
+    # Of these, and of builtin ones whose rate is unknown, only a chain can consist: each refers to
+    # the one before.
     links = (FunctionType, MethodType)
     for one in came:
         fits = type(one) not in AUXILIARY_TYPES or (type(one) in links and sought.in_python)
@@ -280,15 +308,22 @@ def _group_by_type(
         else:
             fits = sought.in_python or inspection.is_of_extension(type(some[0]))
         if fits:
-            # The smallest objects that are large enough for the retained bytes come first; others may be as frequent.
+            # The smallest objects that are large enough for the retained bytes come first; others
+            # may be as frequent.
             size = inspection.own_size(some[-1], some[-2]) if sought.size else 0
             is_enough = sought.size and count * size >= LEAST * sought.size * sought.iterations
             ranked.append((size if is_enough else inf, abs(count - wanted), some))
     ranked.sort(key=lambda kind: kind[:2])
-    own = [some for *_rank, some in ranked if inspection.module_of_type(type(some[0])) != "builtins"]
-    builtin = [some for *_rank, some in ranked if inspection.module_of_type(type(some[0])) == "builtins"]
+    own = [
+        some for *_rank, some in ranked if inspection.module_of_type(type(some[0])) != "builtins"
+    ]
+    builtin = [
+        some for *_rank, some in ranked if inspection.module_of_type(type(some[0])) == "builtins"
+    ]
     # Without a rate, builtin types are weak evidence: the plugin itself creates tuples and lists.
-    last = [some for some in builtin if type(some[0]) in links or (sought.in_python and not sought.rate)]
+    last = [
+        some for some in builtin if type(some[0]) in links or (sought.in_python and not sought.rate)
+    ]
     return own, [some for some in builtin if sought.rate and type(some[0]) not in links], last
 
 
@@ -298,7 +333,8 @@ def _gain_may_fit(sought: SearchTarget, one: GrowingContainer) -> bool:
         return not one.is_value and sought.fits(inspection.last_entries(one.holder, one.gained))
     if sought.in_python or sought.size is None:
         return True
-    # Memory that C code allocated belongs to large enough entries, or to objects of an extension type.
+    # Memory that C code allocated belongs to large enough entries, or to objects of an extension
+    # type.
     if bytes_gained(one) >= LEAST * sought.size * sought.iterations:
         return True
     return not one.is_value and any(
@@ -323,7 +359,9 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     grown = {id(one.holder): one for one in growing if not one.is_value}
     within = _Search(counted | frozenset(new), counted, grown, skipped, deadline)
     passed = skipped | sought.unfit
-    candidates = [one for one in growing if id(one.holder) not in passed and not _newest_follows(one, within)]
+    candidates = [
+        one for one in growing if id(one.holder) not in passed and not _newest_follows(one, within)
+    ]
     if survivors:
         return _find_owners_of_survivors(survivors, candidates, sought, within)
     fit = fitting(candidates, sought.iterations, sought.rate, sought.size)[:_MAX_OWNERS]
@@ -335,13 +373,17 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     ]
     if not found:
         if lost := [one.holder for one in fit if not _is_held_by_us(one.holder)]:
-            return Holders((), f"a {describe_holder(lost[0])} grows, and is held outside Python objects (C)")
+            return Holders(
+                (), f"a {describe_holder(lost[0])} grows, and is held outside Python objects (C)"
+            )
         return Holders((), _NOTHING_GREW)
     if sought.identities is not None:
         # All of them stand for the handles.
         found.sort(key=lambda one: _is_list_of_library(one[0]))
     with_path = [one for one, path in zip(fit, paths, strict=True) if path and not is_runners(path)]
-    return _without_test_runner(found, joint=are_shares(with_path, sought.iterations, sought.rate, sought.size))
+    return _without_test_runner(
+        found, joint=are_shares(with_path, sought.iterations, sought.rate, sought.size)
+    )
 
 
 def _is_held_by_us(one: object) -> bool:
@@ -349,7 +391,9 @@ def _is_held_by_us(one: object) -> bool:
     level, seen = [one], {id(one)}
     for _ in range(_MAX_LEVELS):
         referrers = [
-            other for other in gc.get_referrers(*level) if type(other) is not GrowingContainer and other is not level
+            other
+            for other in gc.get_referrers(*level)
+            if type(other) is not GrowingContainer and other is not level
         ]
         if any(map(is_ours, referrers)):
             return True
@@ -359,7 +403,10 @@ def _is_held_by_us(one: object) -> bool:
 
 
 def _find_owners_of_survivors(
-    survivors: Sequence[object], candidates: Sequence[GrowingContainer], sought: SearchTarget, search: _Search
+    survivors: Sequence[object],
+    candidates: Sequence[GrowingContainer],
+    sought: SearchTarget,
+    search: _Search,
 ) -> Holders:
     skipped, iterations, count = search.skipped, sought.iterations, sought.remaining(survivors)
     holds = [hold for one in candidates if not one.is_value for hold in search.hold_of(one.holder)]
@@ -409,13 +456,17 @@ def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
     """Report the path from a root to survivors that no older object holds, or why there is none."""
     inner = search.reachable(survivors)
     heads = [one for one in survivors if id(one) not in inner] or list(survivors[:1])
-    # Not the newest: it may only be in use. No variable refers to it, because references are counted below.
+    # Not the newest: it may only be in use. No variable refers to it, because references are
+    # counted below.
     at = len(heads) // 2
     (path,) = find_paths(heads[at : at + 1], {*search.skipped, id(heads)})
     if path:
         return Holders((describe_owner(path, path[-2:][0], inspection.type_name(heads[at])),))
-    # C code may hold a new object that refers to the survivors, such as the function whose closure contains them.
-    if lost := references_outside(with_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)):
+    # C code may hold a new object that refers to the survivors, such as the function whose closure
+    # contains them.
+    if lost := references_outside(
+        with_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)
+    ):
         return Holders((), f"{say_references(lost)} held outside Python objects (C)")
     return Holders((), "their owner was not found")
 
@@ -428,9 +479,13 @@ def with_referrers(
     level = start
     for _ in range(_MAX_LEVELS):
         own = {*ignore, id(found), id(start), id(level)}
-        others = (one for one in gc.get_referrers(*level) if id(one) not in found and id(one) not in own)
+        others = (
+            one for one in gc.get_referrers(*level) if id(one) not in found and id(one) not in own
+        )
         # New frames are left out, because the interpreter holds them.
-        wanted = (one for one in others if new is None or (id(one) in new and type(one) is not FrameType))
+        wanted = (
+            one for one in others if new is None or (id(one) in new and type(one) is not FrameType)
+        )
         level = list(islice(wanted, _MAX_SAMPLED))
         found.update((id(one), one) for one in level)
         if not level:
@@ -441,13 +496,16 @@ def with_referrers(
 def references_outside(survivors: Sequence[object]) -> int:
     """Count the references to these objects that no Python object accounts for."""
     marker = [object()]
-    # `getrefcount` also counts the references that its own call adds. The 1 is the reference in the list.
+    # `getrefcount` also counts the references that its own call adds. The 1 is the reference in the
+    # list.
     asking = sys.getrefcount(marker[0]) - 1
     missing = 0
     for at in range(len(survivors)):
         place = id(survivors[at])
         holders = gc.get_referrers(survivors[at])
-        known = sum(1 for holder in holders for part in gc.get_referents(holder) if id(part) == place)
+        known = sum(
+            1 for holder in holders for part in gc.get_referents(holder) if id(part) == place
+        )
         del holders
         missing += max(0, sys.getrefcount(survivors[at]) - asking - known)
     return missing
@@ -482,14 +540,20 @@ def _newest_follows(one: GrowingContainer, search: _Search) -> bool:
     """Return whether the newest value of a container keeps nothing alive."""
     if one.is_value or inspection.container_kind(one.holder) is None:
         return False
-    return any(search.follows(pair[1], set(map(id, pair))) for pair in inspection.last_entries(one.holder, 1))
+    return any(
+        search.follows(pair[1], set(map(id, pair)))
+        for pair in inspection.last_entries(one.holder, 1)
+    )
 
 
 def _without_test_runner(found: Sequence[tuple[Owner, object, bool]], *, joint: bool) -> Holders:
     """Build the result without owners in the test runner, which always holds many objects that grow with the test."""
     other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
     if not other:
-        return Holders((), f"the only objects that grow at this rate belong to the test runner ({found[0][0].root})")
+        return Holders(
+            (),
+            f"the only objects that grow at this rate belong to the test runner ({found[0][0].root})",
+        )
     # Running frames come last, because they hold many objects only for a while.
     other.sort(key=lambda pair: pair[0].root_kind == "frame")
     owners, objects = zip(*other, strict=True)

@@ -21,17 +21,19 @@ from pytest_leakcheck.attribution.call_paths import is_of_plugin
 from pytest_leakcheck.model.culprit import CACHE_OF, Owner, RootKind, Step
 from pytest_leakcheck.probes.runtime_counters import list_tasks
 
-# The most levels of referrers, and per level the most objects whose referrers are searched, and of these referrers.
+# The most levels of referrers, and per level the most objects whose referrers are searched, and of
+# these referrers.
 _MAX_LEVELS: Final = 14
 _MAX_OBJECTS_PER_LEVEL: Final = 16
 _MAX_REFERRERS: Final = 20_000
-# Ranks of roots, best first: a module or a class; a fixture or a thread; an object of a pytest plugin; a running frame.
+# Ranks of roots, best first: a module or a class; a fixture or a thread; an object of a pytest
+# plugin; a running frame.
 _RANK_LASTING, _RANK_THREAD, _RANK_PLUGIN, _RANK_FRAME, _RANK_TEST_RUNNER = range(5)
 # Up to Python 3.11, `gc.get_referrers` does not find a task by what it refers to as a future.
 _HIDES_TASKS: Final = sys.version_info < (3, 12)
 _OWN_PACKAGE: Final = "pytest_leakcheck"
-# The code of a function (CO_OPTIMIZED), whose variables are in no dict, and the references to the copy of these in a dict: of
-# the frame, of a variable and of an argument.
+# The code of a function (CO_OPTIMIZED), whose variables are in no dict, and the references to the
+# copy of these in a dict: of the frame, of a variable and of an argument.
 _FUNCTION_FLAG: Final = 1
 _REFERENCES_TO_COPY: Final = 3
 # Top-level packages of the test runner.
@@ -72,9 +74,9 @@ def find_paths(
 ) -> tuple[tuple[object, ...], ...]:
     """Return a path from a root to each object, without those in `ignore`, by ``id()``; empty where none is found.
 
-    Call it while nothing is frozen. All searches run together, because each level scans all tracked objects. An object that
-    is a root itself is its own path, unless `to_root` is False. A variable of the `borrower` that is the object itself does
-    not hold it.
+    Call it while nothing is frozen. All searches run together, because each level scans all tracked
+    objects. An object that is a root itself is its own path, unless `to_root` is False. A variable
+    of the `borrower` that is the object itself does not hold it.
     """
     running = {id(frame): frame for frame in running_frames()}
     searches = [_Search(target) for target in targets]
@@ -82,21 +84,29 @@ def find_paths(
         search.meet(search.target, _root_rank(search.target, running) if to_root else None)
     skipped = {*ignore, id(targets)}
     for _ in range(_MAX_LEVELS):
-        open_ones = [search for search in searches if search.rank > _RANK_THREAD and search.frontier]
+        open_ones = [
+            search for search in searches if search.rank > _RANK_THREAD and search.frontier
+        ]
         if not open_ones:
             break
         _search_next_level(open_ones, skipped, running)
     for search in searches:
         if search.rank > _RANK_THREAD:
             _search_frames(search, running.values(), skipped, borrower)
-    # Its own frame is among them: this function would be garbage that refers to what is searched for.
+    # Its own frame is among them: this function would be garbage that refers to what is searched
+    # for.
     running.clear()
     return tuple(search.path() if search.rank <= _RANK_TEST_RUNNER else () for search in searches)
 
 
-def _search_next_level(searches: list[_Search], skipped: set[int], running: dict[int, types.FrameType]) -> None:
+def _search_next_level(
+    searches: list[_Search], skipped: set[int], running: dict[int, types.FrameType]
+) -> None:
     """Search the referrers of the current level, for all searches at once."""
-    frontiers = [list(islice(_alternate_kinds(search.frontier), _MAX_OBJECTS_PER_LEVEL)) for search in searches]
+    frontiers = [
+        list(islice(_alternate_kinds(search.frontier), _MAX_OBJECTS_PER_LEVEL))
+        for search in searches
+    ]
     wanted = {id(one): one for frontier in frontiers for one in frontier}
     asked = [{id(one) for one in frontier} for frontier in frontiers]
     for search in searches:
@@ -107,7 +117,8 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
         if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
             continue
         if type(referrer) is types.ModuleType:
-            # The dict of a module is a root already, and reading its other referents is dangerous (see `owner_search`).
+            # The dict of a module is a root already, and reading its other referents is dangerous
+            # (see `owner_search`).
             continue
         rank = _root_rank(referrer, running)
         held = wanted.keys() & map(id, gc.get_referents(referrer))
@@ -121,13 +132,18 @@ def _search_next_level(searches: list[_Search], skipped: set[int], running: dict
 def _list_referrers(wanted: Mapping[int, object]) -> list[object]:
     found = gc.get_referrers(*wanted.values())[:_MAX_REFERRERS]
     if _HIDES_TASKS:
-        found += [one for one in list_tasks() if not wanted.keys().isdisjoint(map(id, gc.get_referents(one)))]
+        found += [
+            one
+            for one in list_tasks()
+            if not wanted.keys().isdisjoint(map(id, gc.get_referents(one)))
+        ]
     return found
 
 
 def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
     """Yield the objects with alternating kinds, so that hundreds of one kind do not hide the one leading to a root."""
-    # The kind of a dict is its first key if that is a str, because hashing another key could run user code.
+    # The kind of a dict is its first key if that is a str, because hashing another key could run
+    # user code.
     by_kind: dict[object, list[object]] = defaultdict(list)
     for one in some:
         first = next(iter(one), None) if type(one) is dict else None
@@ -138,7 +154,9 @@ def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
 
 def _root_rank(one: object, running: dict[int, types.FrameType]) -> int | None:
     """Return the rank of an object as a root; None where it is not a root."""
-    if module := module_name(one) or (is_class(one) and (inspection.module_of_type(one) or "builtins")):
+    if module := module_name(one) or (
+        is_class(one) and (inspection.module_of_type(one) or "builtins")
+    ):
         return _RANK_TEST_RUNNER if _is_runner(module) else _RANK_LASTING
     if kept_by_interpreter(one):
         return _RANK_LASTING
@@ -157,7 +175,9 @@ def is_runners(path: Sequence[object]) -> bool:
     is_frame_of_runner = type(root) is types.FrameType and _is_runner(_module_of_frame(root))
     if is_frame_of_runner or _root_rank(root, {}) == _RANK_TEST_RUNNER:
         return True
-    return any(_is_runner(inspection.module_of_type(type(one))) and not is_fixture(one) for one in path)
+    return any(
+        _is_runner(inspection.module_of_type(type(one))) and not is_fixture(one) for one in path
+    )
 
 
 def _is_runner(module: str) -> bool:
@@ -179,11 +199,16 @@ def is_ours(one: object) -> bool:
 
 
 def _search_frames(
-    search: _Search, frames: Collection[types.FrameType], skipped: set[int], borrower: types.FrameType | None
+    search: _Search,
+    frames: Collection[types.FrameType],
+    skipped: set[int],
+    borrower: types.FrameType | None,
 ) -> None:
     """Search the locals of running frames: the collector does not report them."""
     # The locals of a module's frame are the globals of that module, which are a root already.
-    functions = [one for one in frames if one.f_code.co_name != "<module>" and id(one) not in skipped]
+    functions = [
+        one for one in frames if one.f_code.co_name != "<module>" and id(one) not in skipped
+    ]
     pairs = [
         (frame, one)
         for frame in functions
@@ -212,10 +237,16 @@ UNNAMED: Final = "(internal)"
 # How a function is described that a `yield` or an `await` suspends.
 SUSPENDED: Final = "suspended"
 # What suspends a function, and the prefix of its attributes.
-_SUSPENDED: Final = ((types.GeneratorType, "gi"), (types.CoroutineType, "cr"), (types.AsyncGeneratorType, "ag"))
+_SUSPENDED: Final = (
+    (types.GeneratorType, "gi"),
+    (types.CoroutineType, "cr"),
+    (types.AsyncGeneratorType, "ag"),
+)
 
 
-def describe_owner(path: Sequence[object], suspect: object, holds: str, gained: float = 0.0) -> Owner:
+def describe_owner(
+    path: Sequence[object], suspect: object, holds: str, gained: float = 0.0
+) -> Owner:
     """Describe a path from a root to what is retained; the step of the suspect is marked."""
     steps, name = _steps_of(path, suspect)
     first = path[0]
@@ -248,10 +279,14 @@ def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...]
         via, taken = _describe_reference(path, at)
         is_suspect = any(one is suspect for one in path[at : at + taken])
         name = _identify(holder)[1] or name
-        # An entry of the growing container is one of many and does not belong in the name; an attribute does, which is
-        # a key of the dict of an object or a module.
-        is_namespace = holder is not suspect or (type(suspect) is dict and module_name(suspect) != "")
-        is_entry = is_suspect and inspection.container_kind(suspect) is not None and not is_namespace
+        # An entry of the growing container is one of many and does not belong in the name; an
+        # attribute does, which is a key of the dict of an object or a module.
+        is_namespace = holder is not suspect or (
+            type(suspect) is dict and module_name(suspect) != ""
+        )
+        is_entry = (
+            is_suspect and inspection.container_kind(suspect) is not None and not is_namespace
+        )
         if not (is_entry or type(holder) is inspection.LRU or is_fixture(holder)):
             if not steps and (type(holder) is dict or issubclass(type(holder), types.ModuleType)):
                 name += f".{via}"
@@ -292,7 +327,9 @@ def _identify(one: Any) -> tuple[str, str]:
         return "", f"logging.getLogger({inspection.show_name(name)})" if type(name) is str else ""
     text = text or _name_instance(one)
     if not text and is_plugin_object(one):
-        return inspection.describe(one) + _OF_PLUGIN, f"{inspection.module_of_type(kind)}.{inspection.type_name(one)}"
+        return inspection.describe(
+            one
+        ) + _OF_PLUGIN, f"{inspection.module_of_type(kind)}.{inspection.type_name(one)}"
     return text, text
 
 
@@ -313,7 +350,8 @@ def _name_instance(one: Any) -> str:
     return f"{SUSPENDED} {inspection.type_name(one)} {code.co_qualname}()" if code else ""
 
 
-# Functions that the standard library registers for forks. The interpreter has a list for each of the three moments.
+# Functions that the standard library registers for forks. The interpreter has a list for each of
+# the three moments.
 _OF_FORKS: Final = frozenset(
     id(vars(module)[name])
     for module in (threading, logging)
@@ -354,7 +392,11 @@ def kept_by_interpreter(one: object) -> str:
     if type(one) is contextvars.Context:
         # A copy shares the table of variables.
         tables = set(map(id, gc.get_referents(contextvars.copy_context())))
-        return "" if tables.isdisjoint(map(id, gc.get_referents(one))) else "context of the running thread"
+        return (
+            ""
+            if tables.isdisjoint(map(id, gc.get_referents(one)))
+            else "context of the running thread"
+        )
     if type(one) not in (types.FunctionType, types.MethodType):
         return ""
     numbers = (number for number in signal.valid_signals() if signal.getsignal(number) is one)
@@ -370,36 +412,54 @@ def is_plugin_object(one: object) -> bool:
 
 def _read_suspended(one: object, name: str) -> Any:
     """Return the frame or the code of a suspended function; None for other objects, and for the frame once it ended."""
-    return next((getattr(one, f"{prefix}_{name}") for kind, prefix in _SUSPENDED if type(one) is kind), None)
+    return next(
+        (getattr(one, f"{prefix}_{name}") for kind, prefix in _SUSPENDED if type(one) is kind), None
+    )
 
 
 def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # noqa: PLR0911 - one for each way
     """Return how an object refers to the next one, and how many positions of the path that reference spans."""
-    # The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of their own.
+    # The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of
+    # their own.
     holder, child, beyond, last = (*path[at : at + 4], None, None)[:4]
     if type(holder) is dict and module_name(holder):
         return _name_in_namespace(holder, child), 1
     if type(holder) is types.FunctionType:
         return _describe_function_reference(holder, child, beyond, last)
     if is_fixture(holder):
-        # Through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and exception.
+        # Through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and
+        # exception.
         return "value", 3 if type(beyond) is tuple else 2
     if beyond is not None and type(child) is types.FrameType and frame_of(holder) is child:
         return _describe_attribute(holder, beyond), 2
-    if last is not None and issubclass(type(holder), threading.local) and type(child) is type(beyond) is dict:
+    if (
+        last is not None
+        and issubclass(type(holder), threading.local)
+        and type(child) is type(beyond) is dict
+    ):
         # The interpreter keeps one dict of attributes for each thread, inside another dict.
         return f".{_name_in_namespace(beyond, last)}", 3
     if beyond is not None and type(child) is dict and _is_attribute_dict(holder, child, beyond):
         dot = "" if issubclass(type(holder), types.ModuleType) else "."
-        return "cache" if type(holder) is inspection.LRU else dot + _name_in_namespace(child, beyond), 2
+        return "cache" if type(holder) is inspection.LRU else dot + _name_in_namespace(
+            child, beyond
+        ), 2
     return _describe_direct_reference(holder, child), 1
 
 
 def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
-    if type(holder) is inspection.LRU or is_class(holder) or inspection.instance_dict(holder) is namespace:
+    if (
+        type(holder) is inspection.LRU
+        or is_class(holder)
+        or inspection.instance_dict(holder) is namespace
+    ):
         return True
-    # An instance of an extension type may keep its attributes in a dict that it does not expose as `__dict__`.
-    unnamed = inspection.container_kind(holder) is None and _describe_attribute(holder, namespace) == UNNAMED
+    # An instance of an extension type may keep its attributes in a dict that it does not expose as
+    # `__dict__`.
+    unnamed = (
+        inspection.container_kind(holder) is None
+        and _describe_attribute(holder, namespace) == UNNAMED
+    )
     return unnamed and _name_in_namespace(namespace, beyond) != UNNAMED
 
 
@@ -415,10 +475,16 @@ def _describe_function_reference(
     code, closure = function.__code__, cast("Any", function.__closure__)
     defaults, keywords = cast("Any", function.__defaults__), cast("Any", function.__kwdefaults__)
     if third is not None and first is closure:
-        return f"closure cell {_find_name(zip(code.co_freevars, closure, strict=False), second) or '?'!r}", 3
+        return (
+            f"closure cell {_find_name(zip(code.co_freevars, closure, strict=False), second) or '?'!r}",
+            3,
+        )
     if second is not None and first is defaults:
         names = code.co_varnames[: code.co_argcount][-len(defaults) :]
-        return f"default argument {_find_name(zip(names, defaults, strict=False), second) or '?'!r}", 2
+        return (
+            f"default argument {_find_name(zip(names, defaults, strict=False), second) or '?'!r}",
+            2,
+        )
     if second is not None and first is keywords:
         return f"default argument {_find_name(keywords.items(), second) or '?'!r}", 2
     if second is not None and first is inspection.instance_dict(function):
@@ -442,10 +508,19 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
     if kind is dict:
         for key, value in list(dict.items(holder)):
             if value is child or key is child:
-                return f"[{inspection.show_key(key)}]" if value is child else f"key {inspection.show_key(key)}"
+                return (
+                    f"[{inspection.show_key(key)}]"
+                    if value is child
+                    else f"key {inspection.show_key(key)}"
+                )
     elif kind is contextvars.Context:
         found = next(
-            (f"variable {inspection.show_name(variable.name)}" for variable, one in holder.items() if one is child), ""
+            (
+                f"variable {inspection.show_name(variable.name)}"
+                for variable, one in holder.items()
+                if one is child
+            ),
+            "",
         )
     elif kind is set or type(holder) is frozenset:
         found = "element"
@@ -462,7 +537,9 @@ def _describe_attribute(holder: object, child: object) -> str:
     if frame is not None:
         return f"local {_find_name(variables_of_frame(frame), child) or '?'!r}"
     own = list(inspection.namespace_of(holder).items()) if is_class(holder) else []
-    name = _find_attribute(own or [*(inspection.instance_dict(holder) or {}).items(), *inspection.slots(holder)], child)
+    name = _find_attribute(
+        own or [*(inspection.instance_dict(holder) or {}).items(), *inspection.slots(holder)], child
+    )
     if not name and type(child) is list and inspection.module_of_type(type(holder)) == "_asyncio":
         # A future has no other list, and shows only copies of it.
         name = "_callbacks"
@@ -471,7 +548,10 @@ def _describe_attribute(holder: object, child: object) -> str:
 
 def is_fixture(one: object) -> bool:
     """Return whether an object is pytest's `FixtureDef`, which keeps the fixture's value as long as its scope lasts."""
-    return type(one).__name__ == "FixtureDef" and inspection.module_of_type(type(one)) == "_pytest.fixtures"
+    return (
+        type(one).__name__ == "FixtureDef"
+        and inspection.module_of_type(type(one)) == "_pytest.fixtures"
+    )
 
 
 def is_class(one: object) -> TypeGuard[type]:
@@ -488,7 +568,8 @@ def running_frames() -> list[types.FrameType]:
     """List the running frames of all threads, innermost first: the collector does not report their variables."""
     frames: list[types.FrameType] = []
     for innermost in sys._current_frames().values():
-        # Without its own frame, which would be garbage with this list, and hold the variables of the caller.
+        # Without its own frame, which would be garbage with this list, and hold the variables of
+        # the caller.
         frame = innermost.f_back if innermost is sys._getframe() else innermost
         while frame is not None:
             frames.append(frame)
@@ -497,7 +578,9 @@ def running_frames() -> list[types.FrameType]:
     return frames
 
 
-def variables_of_frame(frame: types.FrameType, *, is_caller: bool = False) -> list[tuple[str, object]]:
+def variables_of_frame(
+    frame: types.FrameType, *, is_caller: bool = False
+) -> list[tuple[str, object]]:
     """List the names and values of a frame's variables; it keeps no copy of them, unless a trace function may need that.
 
     That of the caller of this package needs none.
@@ -505,7 +588,8 @@ def variables_of_frame(frame: types.FrameType, *, is_caller: bool = False) -> li
     values = frame.f_locals
     pairs = list(values.items())
     if sys.version_info < (3, 13) and frame.f_code.co_flags & _FUNCTION_FLAG:
-        # A copy, which the frame keeps: a value would outlive its variable. The program has it too if it called `locals()`.
+        # A copy, which the frame keeps: a value would outlive its variable. The program has it too
+        # if it called `locals()`.
         if sys.getrefcount(values) == _REFERENCES_TO_COPY and (is_caller or _may_empty_copy(frame)):
             values.clear()
     return pairs

@@ -33,22 +33,26 @@ from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.processes import others_run
 
-# The possible numbers of stack frames recorded per allocation, each with a factor: how much more time tracing may add
-# than with one frame, with which it starts. One alone made JSON processing of 1.5 ms 9 times slower.
+# The possible numbers of stack frames recorded per allocation, each with a factor: how much more
+# time tracing may add than with one frame, with which it starts. One alone made JSON processing of
+# 1.5 ms 9 times slower.
 DEPTHS: Final = {64: 6.0, 12: 3.0, 1: 1.0}
-# If more than one frame is recorded, a traced iteration may take at most this many times as long as an untraced one.
+# If more than one frame is recorded, a traced iteration may take at most this many times as long as
+# an untraced one.
 _MAX_SLOWDOWN: Final = 8.0
 # Seconds. The slowdown of a shorter iteration is computed as if it took this long untraced.
 _MIN_PLAIN_SECONDS: Final = 0.001
 # Bytes. Python takes larger blocks from malloc, not from its own pools (Objects/obmalloc.c).
 _MAX_POOL_BLOCK_BYTES: Final = 512
-# Other threads rest if in this time they have worked for less than that: the clocks are read one after the other.
+# Other threads rest if in this time they have worked for less than that: the clocks are read one
+# after the other.
 _QUIET_SECONDS: Final = 0.002
 _QUIET_CPU_SECONDS: Final = 20e-6
 _MAX_QUIET_SECONDS: Final = 1.0
 # A line or an owner is named only if it accounts for at least this share of the growth or the peak.
 _MIN_EXPLAINED_RATIO: Final = 0.5
-# If a line allocates less than this share, and generated code calls it, the line may create only a part of the whole.
+# If a line allocates less than this share, and generated code calls it, the line may create only a
+# part of the whole.
 MIN_WHOLE_RATIO: Final = 0.9
 # Lines allocate equally much if each allocates at least this share of what the first allocates.
 _MIN_TIED_RATIO: Final = 0.95
@@ -61,7 +65,8 @@ _Stack: TypeAlias = tuple[_Line, ...]
 class Retention:
     """What a call path (outermost first, no function names), or all to one line, retains per iteration; in bytes.
 
-    If objects are counted in place of blocks, `kind` is the ``id()`` of the type that all of them have; else 0.
+    If objects are counted in place of blocks, `kind` is the ``id()`` of the type that all of them
+    have; else 0.
     """
 
     path: tuple[Site, ...]
@@ -82,7 +87,9 @@ class _Sum:
 class Allocations:
     """Trace of the allocations that are retained over several iterations; it uses the program's own, if there is one."""
 
-    def __init__(self, plain_seconds: float, *, of_heap: bool = False, of_objects: bool = False) -> None:
+    def __init__(
+        self, plain_seconds: float, *, of_heap: bool = False, of_objects: bool = False
+    ) -> None:
         """Prepare a trace, which `open` starts; with `of_heap`, of blocks from malloc only, not from Python's pools."""
         # The tracked objects after each iteration, if wanted.
         self._objects: list[dict[_Stack, _Sum]] | None = [] if of_objects else None
@@ -121,7 +128,11 @@ class Allocations:
             return next((depth for depth in DEPTHS if depth < self._depth), 1)
         self._chosen = True
         added = slower - 1
-        return next(depth for depth, slowdown in DEPTHS.items() if 1 + added * slowdown <= _MAX_SLOWDOWN or depth == 1)
+        return next(
+            depth
+            for depth, slowdown in DEPTHS.items()
+            if 1 + added * slowdown <= _MAX_SLOWDOWN or depth == 1
+        )
 
     @property
     def counted(self) -> int:
@@ -135,8 +146,8 @@ class Allocations:
     def retained_blocks(self, *, steady: bool = False) -> tuple[Retention, ...]:
         """Return what is retained per call path, the most blocks first.
 
-        If the number of tracked objects is `steady`, new ones have replaced others, so that lines which make some, or
-        what they refer to, in most iterations are left out.
+        If the number of tracked objects is `steady`, new ones have replaced others, so that lines
+        which make some, or what they refer to, in most iterations are left out.
         """
         after = _sum_by_stack(self._min_size) if self.counted else {}
         if steady and after:
@@ -144,15 +155,17 @@ class Allocations:
             parts = {id(one): one for one in (*new, *gc.get_referents(*new))}
             traces = map(tracemalloc.get_object_traceback, parts.values())
             made = Counter((trace[-1].filename, trace[-1].lineno) for trace in traces if trace)
-            replacing = {line for line, count in made.items() if count >= _MIN_EXPLAINED_RATIO * self.counted}
+            replacing = {
+                line for line, count in made.items() if count >= _MIN_EXPLAINED_RATIO * self.counted
+            }
             after = {stack: held for stack, held in after.items() if stack[0] not in replacing}
         return _diff_stacks(self._before, after, self.counted)
 
     def retained_objects(self, rate: float) -> tuple[Retention, ...]:
         """Return by call path what has become more, in this share of the iterations; what others replace also falls.
 
-        Only objects whose allocation is known: that of one in a free list of the interpreter is not, nor up to Python 3.11
-        that of an instance of an ordinary class.
+        Only objects whose allocation is known: that of one in a free list of the interpreter is
+        not, nor up to Python 3.11 that of an instance of an ordinary class.
         """
         sums = self._objects or [{}]
         rising = {stack: now for stack, now in sums[-1].items() if self._has_risen(stack, rate)}
@@ -162,18 +175,22 @@ class Allocations:
         """Return whether what a call path has made never became less, and became more as often as it should, but for once."""
         counts = [held.get(stack, _Sum()).count for held in self._objects or ()]
         rises = [after - before for before, after in pairwise(counts)]
-        return min(rises, default=0) >= 0 and sum(rise > 0 for rise in rises) > rate * len(rises) - 1
+        return (
+            min(rises, default=0) >= 0 and sum(rise > 0 for rise in rises) > rate * len(rises) - 1
+        )
 
 
 def _stop() -> None:
     """Stop `tracemalloc` when no other thread works, or after a while."""
-    # Before CPython 3.12.9 and 3.13.2 (gh-128679), a thread that allocates without the GIL at this moment crashes the
-    # process. Each thread of C code that calls Python does, such as those of a tf.data pipeline.
+    # Before CPython 3.12.9 and 3.13.2 (gh-128679), a thread that allocates without the GIL at this
+    # moment crashes the process. Each thread of C code that calls Python does, such as those of a
+    # tf.data pipeline.
     deadline = clock.monotonic() + _MAX_QUIET_SECONDS
     while clock.monotonic() < deadline:
         before = clock.process_time() - clock.thread_time()
         clock.sleep(_QUIET_SECONDS)
-        # On a busy machine, a thread may be about to work and get no processor. Reading that lets others work, too.
+        # On a busy machine, a thread may be about to work and get no processor. Reading that lets
+        # others work, too.
         is_quiet = not others_run()
         if is_quiet and clock.process_time() - clock.thread_time() - before < _QUIET_CPU_SECONDS:
             break
@@ -209,7 +226,8 @@ def _sum_objects_by_stack(stacks: dict[_Stack, _Stack]) -> dict[_Stack, _Sum]:
     for one in gc.get_objects():
         trace = tracemalloc.get_object_traceback(one)
         if trace is not None:
-            # To take each frame from the traceback creates two more objects, which are traced with as many frames.
+            # To take each frame from the traceback creates two more objects, which are traced with
+            # as many frames.
             frames = trace._frames[::-1]  # type: ignore[attr-defined]
             stack = stacks.setdefault(frames, frames)
             kind = id(type(one))
@@ -219,32 +237,43 @@ def _sum_objects_by_stack(stacks: dict[_Stack, _Stack]) -> dict[_Stack, _Sum]:
     return found
 
 
-def _diff_stacks(before: Mapping[_Stack, _Sum], after: Mapping[_Stack, _Sum], iterations: int) -> tuple[Retention, ...]:
+def _diff_stacks(
+    before: Mapping[_Stack, _Sum], after: Mapping[_Stack, _Sum], iterations: int
+) -> tuple[Retention, ...]:
     """Return the growth of each call stack per iteration, the most blocks first, without allocations by the harness."""
     kept = []
     for stack, now in after.items():
         then = before.get(stack, _Sum())
         # A raw trace of `tracemalloc` lists the innermost frame first.
-        if now.count > then.count and not is_harness(stack[0][0]) and stack[0][0] != tracemalloc.__file__:
+        if (
+            now.count > then.count
+            and not is_harness(stack[0][0])
+            and stack[0][0] != tracemalloc.__file__
+        ):
             path = tuple(Site(file, line, "") for file, line in reversed(stack))
             more, size = (now.count - then.count) / iterations, (now.size - then.size) / iterations
             kept.append(Retention(path, more, size, now.kind))
     return tuple(sorted(kept, key=lambda one: -one.blocks))
 
 
-def culprit_of(kept: Sequence[Retention], slope: float, *, by_size: bool, most: float = inf) -> Retention | None:
+def culprit_of(
+    kept: Sequence[Retention], slope: float, *, by_size: bool, most: float = inf
+) -> Retention | None:
     """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does."""
-    # If that is a part of an object, which generated code such as ``__init__`` of a dataclass fills, the line that
-    # calls the generated code creates the object. If several lines allocate equally much, and together more blocks than
-    # there are objects, their innermost caller does. Either must account for nearly all of the growth.
-    # A line that allocates more than `most` is left out: it replaces what it allocated before the trace.
+    # If that is a part of an object, which generated code such as ``__init__`` of a dataclass
+    # fills, the line that calls the generated code creates the object. If several lines allocate
+    # equally much, and together more blocks than there are objects, their innermost caller does.
+    # Either must account for nearly all of the growth. A line that allocates more than `most` is
+    # left out: it replaces what it allocated before the trace.
     below: dict[_Line, Retention] = {}
     for one in kept:
         where = read_path(one.path)
         if where is None:
             continue
         outside = len(one.path) - len(where.path)
-        lines = {(site.file, site.line): at for at, site in enumerate(where.path) if is_own(site.file)}
+        lines = {
+            (site.file, site.line): at for at, site in enumerate(where.path) if is_own(site.file)
+        }
         for line, at in lines.items():
             _add(below, line, replace(one, path=one.path[: outside + at + 1]))
 
@@ -261,7 +290,11 @@ def culprit_of(kept: Sequence[Retention], slope: float, *, by_size: bool, most: 
     callers = _find_caller_of_generated_code(best.path)
     if len(tied) > 1 and MIN_WHOLE_RATIO * sum(map(growth, tied)) > slope:
         callers = {(site.file, site.line) for place in tied for site in place.path}
-    whole = [below[line] for line in callers if line in below and growth(below[line]) >= MIN_WHOLE_RATIO * slope]
+    whole = [
+        below[line]
+        for line in callers
+        if line in below and growth(below[line]) >= MIN_WHOLE_RATIO * slope
+    ]
     # The innermost of them: it accounts for the least besides.
     return min(whole, key=lambda place: (growth(place), -len(place.path)), default=best)
 
@@ -294,17 +327,24 @@ def _add(places: dict[_Line, Retention], line: _Line, one: Retention) -> None:
 _MIN_SHARE: Final = 0.01
 # Stack frames that `tracemalloc` records per allocation.
 _TRACED_FRAMES: Final = 24
-# Bytes of a call stack that `tracemalloc` keeps to the end but does not count (130,000 in an upload took 40 MiB), and
-# those that it counts at most, in its tables, for each call stack and each live block.
+# Bytes of a call stack that `tracemalloc` keeps to the end but does not count (130,000 in an upload
+# took 40 MiB), and those that it counts at most, in its tables, for each call stack and each live
+# block.
 _STACK_BYTES: Final = 32 + 12 * _TRACED_FRAMES
 _ENTRY_BYTES: Final = 64
-# Memory that exceeds the highest look by this factor is looked at again at once, up to a maximum number of looks.
+# Memory that exceeds the highest look by this factor is looked at again at once, up to a maximum
+# number of looks.
 _MIN_RISE: Final = 1.1
 _MAX_LOOKS: Final = 10
-# The maximum number of entries of a container that are measured; the size of the others is extrapolated.
+# The maximum number of entries of a container that are measured; the size of the others is
+# extrapolated.
 _MAX_ENTRIES_MEASURED: Final = 32
-_NOT_ALLOCATED_BY_PYTHON: Final = "not allocated by Python: allocations in C are not traced to a line"
-_NO_LINE: Final = "no line of Python allocated half of it, and allocations in C are not traced to a line"
+_NOT_ALLOCATED_BY_PYTHON: Final = (
+    "not allocated by Python: allocations in C are not traced to a line"
+)
+_NO_LINE: Final = (
+    "no line of Python allocated half of it, and allocations in C are not traced to a line"
+)
 _IN_CHILDREN: Final = "most of it is in child processes, which are not searched"
 _NO_OWNER: Final = "no variable of a running function, and no attribute of one, holds half of it"
 
@@ -336,9 +376,14 @@ class Composition:
 
     def wants(self, frame: FrameType, risen: int, *, rested: bool = True) -> bool:
         """Return whether to look now, with memory `risen` bytes above the start level."""
-        # If a look finds no line or no owner, another one is due when memory has risen further, and after a rest
-        # (`rested`) in another function, because data may have been stored in a variable since.
-        if risen < self._wanted or self._looks >= _MAX_LOOKS or (self._is_cause and self._owner is not None):
+        # If a look finds no line or no owner, another one is due when memory has risen further, and
+        # after a rest (`rested`) in another function, because data may have been stored in a
+        # variable since.
+        if (
+            risen < self._wanted
+            or self._looks >= _MAX_LOOKS
+            or (self._is_cause and self._owner is not None)
+        ):
             return False
         if risen >= _MIN_RISE * self._height:
             return True
@@ -391,7 +436,9 @@ class Composition:
 def add_children(culprit: Culprit, size: int) -> Culprit:
     """Return the culprit of a peak that is mostly in child processes (`size` bytes): no line here is the cause."""
     share = replace(culprit.share, total=culprit.share.total + size) if culprit.share else None
-    return Culprit(culprit.resource, unresolved=dict.fromkeys(("site", "owner"), _IN_CHILDREN), share=share)
+    return Culprit(
+        culprit.resource, unresolved=dict.fromkeys(("site", "owner"), _IN_CHILDREN), share=share
+    )
 
 
 def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
@@ -400,7 +447,13 @@ def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
     return (
         None
         if where is None
-        else Culprit(resource, where, source=text_of(where.site), digest=digest_of_file(where.site), at_peak=True)
+        else Culprit(
+            resource,
+            where,
+            source=text_of(where.site),
+            digest=digest_of_file(where.site),
+            at_peak=True,
+        )
     )
 
 
@@ -410,7 +463,8 @@ def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
     frames.pop(threading.get_ident(), None)
     for innermost in (frame, *frames.values()):
         at: FrameType | None = innermost
-        # The innermost frame of the test runner, and all frames outside of it, are not part of the test.
+        # The innermost frame of the test runner, and all frames outside of it, are not part of the
+        # test.
         while at is not None and not is_harness(at.f_code.co_filename):
             for names, held in _iter_held(at) if is_own(at.f_code.co_filename) else ():
                 if _estimate_size(held) >= _MIN_EXPLAINED_RATIO * wanted:
@@ -421,8 +475,13 @@ def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
 
 def _iter_held(frame: FrameType) -> Iterator[tuple[tuple[str, ...], object]]:
     """Yield each variable's attributes, as they are more specific, then its object, each with its names."""
-    # A generator expression keeps its iterator in `.0`; a variable of the enclosing function reaches the same.
-    variables = {name: one for name, one in frame.f_locals.items() if not (name[0] == "." or inspection.is_shared(one))}
+    # A generator expression keeps its iterator in `.0`; a variable of the enclosing function
+    # reaches the same.
+    variables = {
+        name: one
+        for name, one in frame.f_locals.items()
+        if not (name[0] == "." or inspection.is_shared(one))
+    }
     for name, value in variables.items():
         for attribute, held in list((inspection.instance_dict(value) or {}).items()):
             yield (name, f".{attribute}"), held
@@ -432,11 +491,21 @@ def _iter_held(frame: FrameType) -> Iterator[tuple[tuple[str, ...], object]]:
 def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
     """Describe an object as the owner of a peak; the names are a variable and perhaps an attribute with a dot."""
     entries = list(islice(_iter_entries(held), _MAX_ENTRIES_MEASURED))
-    holds = inspection.describe_many(entries, inspection.length(held)) if entries else inspection.describe(held)
+    holds = (
+        inspection.describe_many(entries, inspection.length(held))
+        if entries
+        else inspection.describe(held)
+    )
     variable, *attributes = names
-    steps = [Step(f"frame of {function}", f"local {variable!r}", suspect=not (attributes or entries))]
+    steps = [
+        Step(f"frame of {function}", f"local {variable!r}", suspect=not (attributes or entries))
+    ]
     steps += [Step("an instance", attribute, suspect=not entries) for attribute in attributes]
-    steps += [Step(inspection.describe(held), f"[{inspection.length(held) - 1}]", suspect=True)] if entries else []
+    steps += (
+        [Step(inspection.describe(held), f"[{inspection.length(held) - 1}]", suspect=True)]
+        if entries
+        else []
+    )
     name = f"{function} local {variable!r}{''.join(attributes)}"
     return Owner(name, f"frame of {function}", tuple(steps), holds, 0.0, "frame")
 
@@ -444,8 +513,14 @@ def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
 def _estimate_size(one: object) -> float:
     """Estimate the bytes that an object holds, for a large container from a sample of its entries."""
     count = inspection.length(one)
-    some = list(islice(_iter_entries(one), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[:_MAX_ENTRIES_MEASURED]
-    return count * sum(map(inspection.own_size, some)) / len(some) if some else inspection.own_size(one)
+    some = list(islice(_iter_entries(one), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[
+        :_MAX_ENTRIES_MEASURED
+    ]
+    return (
+        count * sum(map(inspection.own_size, some)) / len(some)
+        if some
+        else inspection.own_size(one)
+    )
 
 
 def _iter_entries(one: Any) -> Iterator[object]:

@@ -22,10 +22,13 @@ _TRACE_DISPLACED: Final = "the program called sys.settrace, which line tracing u
 class ProfiledCalls(tracer.CallTracer):
     """A tracer with one profile function per thread that began after it; an earlier one is restored after iterations."""
 
-    def __init__(self, listener: tracer.Listener, plain_seconds: float, longest: float = 0.0) -> None:
+    def __init__(
+        self, listener: tracer.Listener, plain_seconds: float, longest: float = 0.0
+    ) -> None:
         super().__init__(listener, plain_seconds, longest)
         self._hook: _Hook | None = None
-        # A bound method is a new object at each access; this one is compared by identity in `_remove`.
+        # A bound method is a new object at each access; this one is compared by identity in
+        # `_remove`.
         self._thread_hook = self._start_thread
         self._before: Any = None
         self._before_in_threads: Any = None
@@ -90,7 +93,8 @@ class ProfiledCalls(tracer.CallTracer):
         displaced: Any = self._before_in_threads
 
         def guarded(frame: FrameType, kind: str, called: Any) -> None:
-            # The thread may outlive the iteration. Only the thread itself can restore its profile function.
+            # The thread may outlive the iteration. Only the thread itself can restore its profile
+            # function.
             if self._closed or (displaced is not None and not self._active):
                 sys.setprofile(displaced)
                 return
@@ -106,7 +110,8 @@ class TracedLines(tracer.LineTracer):
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float) -> None:
         super().__init__(code, read, plain_seconds)
-        # A bound method is a new object at each access; these are compared by identity in `_remove`.
+        # A bound method is a new object at each access; these are compared by identity in
+        # `_remove`.
         self._trace_function = self._on_call
         self._line_function = self._on_step
         self._before: Any = None
@@ -142,7 +147,8 @@ class TracedLines(tracer.LineTracer):
 
     def _on_call(self, frame: FrameType, _kind: str, _argument: Any) -> Any:
         if not self._active:
-            # This thread outlived the iteration. Only the thread itself can restore its trace function.
+            # This thread outlived the iteration. Only the thread itself can restore its trace
+            # function.
             sys.settrace(self._before_in_threads)
             return None
         if frame.f_code is not self._code:
@@ -160,7 +166,8 @@ class TracedLines(tracer.LineTracer):
 
 
 _TOOL_NAME: Final = "pytest-leakcheck"
-# Tool ids in order of preference. First 4 and 3, which `sys.monitoring` reserves for no kind of tool.
+# Tool ids in order of preference. First 4 and 3, which `sys.monitoring` reserves for no kind of
+# tool.
 _TOOL_IDS: Final = (4, 3, 2, 5, 0, 1)
 _TOOL_ID_FREED: Final = "the program freed the sys.monitoring tool id of the tracer"
 _getframe: Final = sys._getframe
@@ -176,7 +183,9 @@ class _Tool:
         free = [number for number in _TOOL_IDS if _MONITORING.get_tool(number) is None]
         if not free:
             holders = ", ".join(str(_MONITORING.get_tool(number)) for number in sorted(_TOOL_IDS))
-            raise RuntimeError(f"all sys.monitoring tool ids are in use ({holders}): run without one of these tools")
+            raise RuntimeError(
+                f"all sys.monitoring tool ids are in use ({holders}): run without one of these tools"
+            )
         self.number = free[0]
         _MONITORING.use_tool_id(self.number, _TOOL_NAME)
         self._callbacks = callbacks
@@ -202,14 +211,17 @@ class _Tool:
             for event in self._callbacks:
                 _MONITORING.register_callback(self.number, event, None)
             _MONITORING.free_tool_id(self.number)
-            # Without this, events that were disabled for this id would stay so for the next tool that acquires it.
+            # Without this, events that were disabled for this id would stay so for the next tool
+            # that acquires it.
             _MONITORING.restart_events()
 
 
 class MonitoredCalls(tracer.CallTracer):
     """A tracer with one set of callbacks for all threads; other `sys.monitoring` tools can run at the same time."""
 
-    def __init__(self, listener: tracer.Listener, plain_seconds: float, longest: float = 0.0) -> None:
+    def __init__(
+        self, listener: tracer.Listener, plain_seconds: float, longest: float = 0.0
+    ) -> None:
         super().__init__(listener, plain_seconds, longest)
         self._disable = _MONITORING.DISABLE
         self._threads = threading.local()
@@ -235,7 +247,8 @@ class MonitoredCalls(tracer.CallTracer):
 
     def _install(self) -> None:
         if self.throttle.coarse:
-            # Enable the events again that were disabled because an iteration was stopped or a C call was too deep.
+            # Enable the events again that were disabled because an iteration was stopped or a C
+            # call was too deep.
             _MONITORING.restart_events()
         self._tool.set_events(self._events)
 
@@ -271,8 +284,8 @@ class MonitoredCalls(tracer.CallTracer):
             return self._disable
         thread = self._thread()
         if thread.depth > self.throttle.limit:
-            # This disables the call instruction at any depth. If it then runs at a smaller depth, the growth in its
-            # call is charged to the calling function itself.
+            # This disables the call instruction at any depth. If it then runs at a smaller depth,
+            # the growth in its call is charged to the calling function itself.
             return self._disable
         self.report_c(thread, "c_call", _getframe(1), called)
         return None
@@ -305,7 +318,9 @@ class MonitoredLines(tracer.LineTracer):
         events = _MONITORING.events
         # The events of exceptions can only be enabled for all functions at once.
         self._everywhere = events.PY_UNWIND | events.PY_THROW
-        self._inside = events.LINE | events.PY_START | events.PY_RESUME | events.PY_RETURN | events.PY_YIELD
+        self._inside = (
+            events.LINE | events.PY_START | events.PY_RESUME | events.PY_RETURN | events.PY_YIELD
+        )
         self._tool = _Tool(self._make_callbacks())
 
     def _install(self, running: list[FrameType]) -> None:  # noqa: ARG002 - events also come from frames that run already
@@ -326,7 +341,8 @@ class MonitoredLines(tracer.LineTracer):
 
         def at_line(_code: CodeType, line: int) -> object:
             step("line", line)
-            # Disable the event once tracing is stopped. Otherwise, a long loop would cause an event in every pass.
+            # Disable the event once tracing is stopped. Otherwise, a long loop would cause an event
+            # in every pass.
             return disable if throttle.limit == STOPPED else None
 
         def entered(code: CodeType, *_: object) -> None:

@@ -1,7 +1,7 @@
 """Find the call that makes a counter grow.
 
-The calls form a tree with one node per call path (a calling-context tree). At each call and return, the counter's
-growth since the last event is charged to the node of the running call.
+The calls form a tree with one node per call path (a calling-context tree). At each call and return,
+the counter's growth since the last event is charged to the node of the running call.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from pytest_leakcheck.model.culprit import Site
 _MAX_OTHER_GAINS_RATIO: Final = 0.1
 # A call is the main one if it retains at least this share of the growth,
 _MIN_MAIN_RATIO: Final = 0.6
-# and all others together retain and release at most this share of what it retains: Python's lists of freed objects may
-# move a block per iteration from one function to another.
+# and all others together retain and release at most this share of what it retains: Python's lists
+# of freed objects may move a block per iteration from one function to another.
 _MAX_BESIDE_MAIN_RATIO: Final = 0.5
-# What a call returns may be a copy of what leaks if new Python objects hold at least this share of the growth in it.
+# What a call returns may be a copy of what leaks if new Python objects hold at least this share of
+# the growth in it.
 _MIN_COPY_RATIO: Final = 0.8
 _MAX_FLOWS_SHOWN: Final = 4
 # A line, and the name of the function that it calls.
@@ -51,9 +52,11 @@ class TracedCall:
     path: tuple[Site, ...]
     # The last function, if the path does not name the call in it; `LineTracer` then finds the line.
     code: CodeType | None = None
-    # Why no single call in the last function explains the growth; empty if one call or its own lines do.
+    # Why no single call in the last function explains the growth; empty if one call or its own
+    # lines do.
     why: str = ""
-    # The last call is to a function of the program whose events were left out: the line is in it, or below it.
+    # The last call is to a function of the program whose events were left out: the line is in it,
+    # or below it.
     ends_early: bool = False
     # The last function calls functions of the program that change the counter.
     calls_program: bool = False
@@ -61,7 +64,8 @@ class TracedCall:
     of_c: bool = False
     # The functions on the path.
     codes: tuple[CodeType, ...] = ()
-    # What new Python objects hold that the call, or one on the path whose inside was left out, has left behind.
+    # What new Python objects hold that the call, or one on the path whose inside was left out, has
+    # left behind.
     python: int = 0
 
     def cut(self) -> TracedCall:
@@ -83,12 +87,14 @@ class _Node:
 
     def __init__(self, at: int, lasti: int, code: CodeType | None, name: str) -> None:
         self.at = at
-        # Offset of the instruction in the caller's code. Its line is read only at the end, because that takes 1 µs.
+        # Offset of the instruction in the caller's code. Its line is read only at the end, because
+        # that takes 1 µs.
         self.lasti = lasti
         # None for a C function and for the root.
         self.code = code
         self.name = name
-        # Whether it is a function of the program whose events are left out, so that it looks like a C function.
+        # Whether it is a function of the program whose events are left out, so that it looks like a
+        # C function.
         self.is_left_out = False
         self.calls: dict[tuple[int, int | str], _Node] = {}
 
@@ -96,14 +102,15 @@ class _Node:
 class CallTree:
     """A tracer's listener that charges a counter's growth between events to the running call.
 
-    Frames are identified by `id` and never referenced. Where events are missing (frames entered before tracing,
-    throttled frames, the recursion limit), the real stack is read, and the growth since the last event is charged to
-    the innermost frame that it shares with the recorded one.
+    Frames are identified by `id` and never referenced. Where events are missing (frames entered
+    before tracing, throttled frames, the recursion limit), the real stack is read, and the growth
+    since the last event is charged to the innermost frame that it shares with the recorded one.
     """
 
     def __init__(self, read: Callable[[], int]) -> None:
         self.read = read
-        # What each node itself retains, without its calls. Python ints would be memory blocks that the tracer leaks.
+        # What each node itself retains, without its calls. Python ints would be memory blocks that
+        # the tracer leaks.
         self.own = array("q", (0,))
         # The part of it that new Python objects hold; zeros until that is measured.
         self.python = array("q", (0,))
@@ -162,8 +169,9 @@ class CallTree:
 
     def explain(self, growth: int) -> TracedCall:
         """Follow all traced growth; if that leads to no line, as when another thread allocates too, that of the verdict."""
-        # If the call that this leads to returns as much, only what Python's objects do not hold is followed; without a
-        # result, the path ends in the innermost function of the program, for `LineTracer`.
+        # If the call that this leads to returns as much, only what Python's objects do not hold is
+        # followed; without a result, the path ends in the innermost function of the program, for
+        # `LineTracer`.
         traced = self.traced()
         if read_path(traced.path) is None or traced.why:
             traced = self.traced(growth)
@@ -180,7 +188,8 @@ class CallTree:
     def _traced_outside_runner(self, growth: int) -> TracedCall | None:
         """Follow the growth without that of the test runner's own functions; None if that leads to no line."""
         for node in _list_subtrees([self.root]):
-            # What the test runner holds is released between two iterations, where nothing is counted.
+            # What the test runner holds is released between two iterations, where nothing is
+            # counted.
             if node.code is not None and QUIET[node.code.co_filename]:
                 self.own[node.at] = 0
         found = self.traced(growth)
@@ -193,21 +202,30 @@ class CallTree:
             return TracedCall(())
         nodes = [self.root]
         path: list[Site] = []
-        # The Python function reached so far; the line in it, and the C function called there, if any.
+        # The Python function reached so far; the line in it, and the C function called there, if
+        # any.
         code: CodeType | None = None
         line, name = 0, ""
         codes: list[CodeType] = []
         python = 0
         while True:
             calls = _group_by_line(nodes, code)
-            kept = {key: sum(self.own[node.at] for node in _list_subtrees(group)) for key, group in calls.items()}
+            kept = {
+                key: sum(self.own[node.at] for node in _list_subtrees(group))
+                for key, group in calls.items()
+            }
             nearest = min(kept, key=lambda key: abs(kept[key] - wanted), default=None)
-            if nearest is None or not LEAST_OF_GROWTH * wanted <= kept[nearest] <= MOST_OF_GROWTH * wanted:
+            if (
+                nearest is None
+                or not LEAST_OF_GROWTH * wanted <= kept[nearest] <= MOST_OF_GROWTH * wanted
+            ):
                 found = _find_gain(kept, sum(self.own[node.at] for node in nodes), wanted)
                 if found is None:
                     break
                 nearest, wanted = found
-            elif is_by_chance(kept[nearest], [amount for call, amount in kept.items() if call != nearest], wanted):
+            elif is_by_chance(
+                kept[nearest], [amount for call, amount in kept.items() if call != nearest], wanted
+            ):
                 name = ""
                 break
             python += sum(self.python[node.at] for node in nodes if node.code is None)
@@ -222,9 +240,18 @@ class CallTree:
         if code is not None:
             path.append(_make_site(code, line, name))
         own, why = sum(self.own[node.at] for node in nodes), ""
-        if code is not None and not name and own < LEAST_OF_GROWTH * wanted and (flows := _format_flows(kept, own)):
+        if (
+            code is not None
+            and not name
+            and own < LEAST_OF_GROWTH * wanted
+            and (flows := _format_flows(kept, own))
+        ):
             balanced = any(amount > MOST_OF_GROWTH * wanted for amount in (own, *kept.values()))
-            how = "is allocated in one call and freed in another" if balanced else "comes from several calls"
+            how = (
+                "is allocated in one call and freed in another"
+                if balanced
+                else "comes from several calls"
+            )
             why = f"in {code.co_qualname}() it {how} ({flows})"
         return TracedCall(
             path=tuple(path),
@@ -248,7 +275,8 @@ class _ThreadStack:
         self._number = tree.handover.new_thread()
         self._round = tree.round
         self._nodes = [tree.root]
-        # For each node the `id` of its frame; for a C function the inverted `id` of its caller's frame.
+        # For each node the `id` of its frame; for a C function the inverted `id` of its caller's
+        # frame.
         self._marks = [0]
 
     def on_event(self, event: Event, frame: FrameType, called: Any) -> None:
@@ -267,7 +295,8 @@ class _ThreadStack:
             self._leave(event, frame)
         else:
             if event in ("begin", "cut"):
-                # Growth between iterations, or after the last event that was reported, is charged to no call.
+                # Growth between iterations, or after the last event that was reported, is charged
+                # to no call.
                 tree.last = tree.read()
             self._resync(event, frame)
         if tree.handover.many:
@@ -277,8 +306,11 @@ class _ThreadStack:
         caller = frame.f_back
         mark = 0 if caller is None else id(caller)
         running = self._marks[-1]
-        # A C function has no frame: when it calls a Python function, `f_back` is the C function's own caller.
-        if running == ~mark or (running == mark and caller is not None and self._is_running(caller)):
+        # A C function has no frame: when it calls a Python function, `f_back` is the C function's
+        # own caller.
+        if running == ~mark or (
+            running == mark and caller is not None and self._is_running(caller)
+        ):
             self._tree.charge("call", self._number, self._nodes[-1], "")
         else:
             caller = self._resync("call", caller)
@@ -306,7 +338,8 @@ class _ThreadStack:
             self._resync(event, frame)
             if event == "c_return":
                 return
-        # Pop before the counter is read: the lists then release memory in the node in which they allocated it.
+        # Pop before the counter is read: the lists then release memory in the node in which they
+        # allocated it.
         node = self._nodes.pop()
         self._marks.pop()
         self._tree.charge(event, self._number, node, node.name if event == "c_return" else "")
@@ -356,7 +389,11 @@ class _ThreadStack:
         while at < len(self._nodes):
             mark = self._marks[at]
             if mark >= 0:
-                if known == len(chain) or mark != id(chain[known]) or not _is_of_call(chain[known], self._nodes[at]):
+                if (
+                    known == len(chain)
+                    or mark != id(chain[known])
+                    or not _is_of_call(chain[known], self._nodes[at])
+                ):
                     break
                 known += 1
             at += 1
@@ -393,11 +430,18 @@ def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, 
     amount, amounts = kept[most], (own, *kept.values())
     other_gains = sum(one for one in amounts if one > 0) - amount
     remains = LEAST_OF_GROWTH * total <= sum(amounts) <= MOST_OF_GROWTH * total
-    if amount >= LEAST_OF_GROWTH * total and remains and other_gains <= _MAX_OTHER_GAINS_RATIO * total:
+    if (
+        amount >= LEAST_OF_GROWTH * total
+        and remains
+        and other_gains <= _MAX_OTHER_GAINS_RATIO * total
+    ):
         # It is the only one that gains, and the others release a part of that again.
         return most, total
     beside = sum(map(abs, amounts)) - amount
-    if _MIN_MAIN_RATIO * total <= amount <= MOST_OF_GROWTH * total and beside <= _MAX_BESIDE_MAIN_RATIO * amount:
+    if (
+        _MIN_MAIN_RATIO * total <= amount <= MOST_OF_GROWTH * total
+        and beside <= _MAX_BESIDE_MAIN_RATIO * amount
+    ):
         # It retains most of the growth. The rest is not part of this leak.
         return most, amount
     return None
@@ -414,7 +458,9 @@ def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[_Call,
 
 
 def _make_site(code: CodeType, line: int, name: str) -> Site:
-    return Site(code.co_filename, line or code.co_firstlineno, code.co_qualname, f"{name}()" if name else "")
+    return Site(
+        code.co_filename, line or code.co_firstlineno, code.co_qualname, f"{name}()" if name else ""
+    )
 
 
 def _format_flows(kept: Mapping[_Call, int], own: int) -> str:

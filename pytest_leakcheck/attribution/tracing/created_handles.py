@@ -21,13 +21,22 @@ from pytest_leakcheck.attribution.call_paths import (
     path_to,
 )
 from pytest_leakcheck.attribution.inspection import name_of_called
-from pytest_leakcheck.attribution.tracing.tracer import HARMLESS_FUNCTIONS, OWN, Event, Handler, Handover, is_left_out
+from pytest_leakcheck.attribution.tracing.tracer import (
+    HARMLESS_FUNCTIONS,
+    OWN,
+    Event,
+    Handler,
+    Handover,
+    is_left_out,
+)
 from pytest_leakcheck.model.culprit import Site
 
 Key = TypeVar("Key", bound=Hashable)
-# A lock that was held during a fork stays locked forever in the child process, so waiting for it needs a limit.
+# A lock that was held during a fork stays locked forever in the child process, so waiting for it
+# needs a limit.
 _LOCK_TIMEOUT_SECONDS: Final = 0.1
-# The torch dispatch mode in this file (`probes.torch_storages`) runs tensor operations on behalf of the program.
+# The torch dispatch mode in this file (`probes.torch_storages`) runs tensor operations on behalf of
+# the program.
 _DISPATCH_MODE_FILE: Final = str(Path(PACKAGE_FOLDER, "probes", "torch_storages.py"))
 
 
@@ -37,7 +46,8 @@ class Arrival:
 
     path: tuple[Site, ...]
     what: str
-    # Whether the last line created it. If not, its function did, there or earlier; `LineTracer` then finds the line.
+    # Whether the last line created it. If not, its function did, there or earlier; `LineTracer`
+    # then finds the line.
     exact: bool
     code: CodeType | None = None
     lasti: int = -1
@@ -47,9 +57,10 @@ class Arrival:
 class Arrivals(Generic[Key]):
     """A tracer's listener that records the call path of each new handle.
 
-    It reads a cheap count at each event. Only if that has changed, or if another thread may have created a handle, it
-    lists the handles, of which it reads the new ones; at the end of an iteration, it reads all. `handed_in`: the lines
-    that handed work to untraced threads, one of which may have created a handle; that handle has no path.
+    It reads a cheap count at each event. Only if that has changed, or if another thread may have
+    created a handle, it lists the handles, of which it reads the new ones; at the end of an
+    iteration, it reads all. `handed_in`: the lines that handed work to untraced threads, one of
+    which may have created a handle; that handle has no path.
     """
 
     def __init__(
@@ -98,11 +109,15 @@ class Arrivals(Generic[Key]):
         changed = event in ("end", "cut") or now != self._last
         # The count may not show what another thread has done.
         changed = changed or self._untraced.has_waited(event, frame, called)
-        # Listing lets other threads run, and the one that created the handle may reach its own event in that time.
+        # Listing lets other threads run, and the one that created the handle may reach its own
+        # event in that time.
         if (changed or self._held) and self._lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS):
             try:
-                self._record_new(thread, event, frame, called, self._list(event) if changed else self._known)
-                # Update the count only now: until then, the other thread must see the change and wait for the lock.
+                self._record_new(
+                    thread, event, frame, called, self._list(event) if changed else self._known
+                )
+                # Update the count only now: until then, the other thread must see the change and
+                # wait for the lock.
                 self._last = now
             finally:
                 self._lock.release()
@@ -121,13 +136,16 @@ class Arrivals(Generic[Key]):
         now = self._list_now() if event in ("end", "cut") else self._list_more(self._known)
         return now if type(now) is dict else dict(now)
 
-    def _record_new(self, thread: int, event: Event, frame: FrameType, called: Any, now: dict[Key, str]) -> None:
+    def _record_new(
+        self, thread: int, event: Event, frame: FrameType, called: Any, now: dict[Key, str]
+    ) -> None:
         gone = self._drop_gone(now)
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
-        # If another thread is in a C function too, this thread is only the more likely creator of the handle.
-        # A function of ctypes, which has no hash from Python 3.14 on, is no code object.
+        # If another thread is in a C function too, this thread is only the more likely creator of
+        # the handle. A function of ctypes, which has no hash from Python 3.14 on, is no code
+        # object.
         calls_back = type(called) is CodeType and called in self._calling_back
         ends_early = bool(returned) and (is_left_out(called) or calls_back)
         exact = bool(returned) and not self._handover.is_anothers(thread, "")
@@ -140,22 +158,36 @@ class Arrivals(Generic[Key]):
                 self._held += fresh
                 self._handover.hold(thread)
                 exact = False
-        if event in ("end", "cut") and len(gone) == len(fresh) and all(type(key) is str for key in fresh):
+        if (
+            event in ("end", "cut")
+            and len(gone) == len(fresh)
+            and all(type(key) is str for key in fresh)
+        ):
             # The count did not change, so these files were renamed.
-            self._arrived |= {key: replace(one, what=now[key]) for key, one in zip(fresh, gone, strict=True)}
+            self._arrived |= {
+                key: replace(one, what=now[key]) for key, one in zip(fresh, gone, strict=True)
+            }
             return
         if not fresh or event == "cut":
             # At "cut", new handles were created in a part of the iteration that was not traced.
             return
-        # A handle that first appears on entry to a function was created before the call, by the caller.
+        # A handle that first appears on entry to a function was created before the call, by the
+        # caller.
         at: FrameType | None = frame.f_back if event == "call" else frame
-        path, code = path_to(at, f"{returned}()" if returned else ""), None if at is None else at.f_code
+        path, code = (
+            path_to(at, f"{returned}()" if returned else ""),
+            None if at is None else at.f_code,
+        )
         # At "c_call" the called function has not run yet, so it cannot be the creator.
         lasti = at.f_lasti if at is not None and event in ("c_return", "call") else -1
-        elsewhere = self._find_elsewhere(thread, event, at, called, frame) if at is not None else None
+        elsewhere = (
+            self._find_elsewhere(thread, event, at, called, frame) if at is not None else None
+        )
         if elsewhere == ():
             self.handed_in = self._untraced.lines
-        mode = next((number for number, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE), 0)
+        mode = next(
+            (number for number, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE), 0
+        )
         if elsewhere is None and mode:
             # The line of the program that runs a tensor operation.
             elsewhere = (*path[: mode - 1], replace(path[mode - 1], call=""))
@@ -191,8 +223,8 @@ class Arrivals(Generic[Key]):
         return [self._arrived.pop(key) for key in gone]
 
 
-# Functions of the standard library that hand work to a thread that already runs. Their callers are among them, because a
-# tracer that leaves deep frames out reports only these.
+# Functions of the standard library that hand work to a thread that already runs. Their callers are
+# among them, because a tracer that leaves deep frames out reports only these.
 _HANDING_FUNCTIONS: Final = frozenset(
     {
         "_map_async",
@@ -214,21 +246,24 @@ _HANDING_FUNCTIONS: Final = frozenset(
 # The code of a frame of the program, and its line.
 _Line = tuple[CodeType, int]
 _WAIT: Final = threading.Condition.wait.__code__
-# Functions of the standard library that wait in `_WAIT`, and are reported in its place if deep frames are left out.
+# Functions of the standard library that wait in `_WAIT`, and are reported in its place if deep
+# frames are left out.
 _WAITING_FUNCTIONS: Final = frozenset({"exception", "get", "join", "result", "wait"})
 
 
 class UntracedThreads:
     """Record of the lines that hand work to threads that are not traced.
 
-    Before Python 3.12, these are the threads that started before the tracer: what they create is attributed to the line
-    that handed the work to them.
+    Before Python 3.12, these are the threads that started before the tracer: what they create is
+    attributed to the line that handed the work to them.
     """
 
     def __init__(self) -> None:
         own = threading.get_ident()
         # From Python 3.12 on, all threads are traced.
-        before = set() if sys.version_info >= (3, 12) else {one.ident for one in threading.enumerate()}
+        before = (
+            set() if sys.version_info >= (3, 12) else {one.ident for one in threading.enumerate()}
+        )
         self._threads = before - {own}
         self._handed: dict[_Line, tuple[Site, ...]] = {}
         # Those whose work may not have ended: nothing was waited for since.
@@ -257,7 +292,8 @@ class UntracedThreads:
     def _note_call(self, code: CodeType, caller: FrameType) -> None:
         if code.co_name not in _HANDING_FUNCTIONS or not is_standard(code.co_filename):
             return
-        # Of the calls that lead there, only the program's own: what the others do has created nothing.
+        # Of the calls that lead there, only the program's own: what the others do has created
+        # nothing.
         while is_standard(caller.f_code.co_filename) and caller.f_back is not None:
             code, caller = caller.f_code, caller.f_back
         line = (caller.f_code, caller.f_lineno or 0)
@@ -267,7 +303,8 @@ class UntracedThreads:
     def has_waited(self, event: Event, frame: FrameType, called: Any) -> bool:
         """Return whether a thread has waited for another one, which has probably ended its work."""
         return bool(self._threads and self._handed) and (
-            (event == "return" and frame.f_code is _WAIT) or (event == "c_return" and _is_waiting(called))
+            (event == "return" and frame.f_code is _WAIT)
+            or (event == "c_return" and _is_waiting(called))
         )
 
     def path_of_work(self) -> tuple[Site, ...]:
@@ -275,10 +312,13 @@ class UntracedThreads:
         lines = self._pending if len(self._pending) == 1 else self._handed
         return self._handed[next(iter(lines))] if len(lines) == 1 else ()
 
-    def path_of(self, event: Event, frame: FrameType, called: Any, entered: FrameType) -> tuple[Site, ...] | None:
+    def path_of(
+        self, event: Event, frame: FrameType, called: Any, entered: FrameType
+    ) -> tuple[Site, ...] | None:
         """Return the call path at which an untraced thread caused a change; empty if it is unknown.
 
-        None if the thread that sees the change has caused it. At "call", `frame` calls the one that is `entered`.
+        None if the thread that sees the change has caused it. At "call", `frame` calls the one that
+        is `entered`.
         """
         returned = name_of_called(called) if event == "c_return" else ""
         if (
@@ -293,8 +333,8 @@ class UntracedThreads:
         line = None if inner is None else (inner.f_code, inner.f_lineno or 0)
         if line in self._handed:
             return self._handed[line]
-        # What only waits, the beginning of a thread and what comes after the last event has caused nothing, nor has an
-        # event loop that resumes a coroutine.
+        # What only waits, the beginning of a thread and what comes after the last event has caused
+        # nothing, nor has an event loop that resumes a coroutine.
         idle = returned or line is None or event == "end" or self.has_waited(event, frame, called)
         idle = idle or (event == "call" and _is_resumed(entered))
         return self.path_of_work() if idle else ()
@@ -311,4 +351,8 @@ def _is_resumed(frame: FrameType) -> bool:
 
 
 def _is_waiting(called: Any) -> bool:
-    return type(called) is CodeType and called.co_name in _WAITING_FUNCTIONS and is_standard(called.co_filename)
+    return (
+        type(called) is CodeType
+        and called.co_name in _WAITING_FUNCTIONS
+        and is_standard(called.co_filename)
+    )

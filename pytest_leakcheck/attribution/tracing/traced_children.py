@@ -51,8 +51,8 @@ _NO_ANSWER: Final = "its main thread ran no Python code between the start and th
 _TRACED_ALREADY: Final = "it is traced by another tool, such as a debugger or coverage"
 _OTHER_THREADS: Final = "another of its threads was running too, and only the main thread is traced"
 _TOO_MANY_LINES: Final = "it runs too many lines to trace all of them"
-# It runs in each child that gets the handler, with its `number` and `folder`. Nothing is imported before the signal
-# comes, and no error is raised.
+# It runs in each child that gets the handler, with its `number` and `folder`. Nothing is imported
+# before the signal comes, and no error is raised.
 _INSTALL: Final = """
 import signal
 def start(_number, frame):
@@ -93,10 +93,19 @@ def prepare_children() -> bool:
     Return whether `release_children` is to undo this call.
     """
     watched = watch_children()
-    # Only the main thread can handle signals. Programs take the lowest of the real-time signals first.
-    if _PREPARED or not sys.platform.startswith("linux") or threading.current_thread() is not threading.main_thread():
+    # Only the main thread can handle signals. Programs take the lowest of the real-time signals
+    # first.
+    if (
+        _PREPARED
+        or not sys.platform.startswith("linux")
+        or threading.current_thread() is not threading.main_thread()
+    ):
         return watched
-    free = [one for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1) if signal.getsignal(one) is signal.SIG_DFL]
+    free = [
+        one
+        for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1)
+        if signal.getsignal(one) is signal.SIG_DFL
+    ]
     for number in free[:1]:
         # Around that of the rounds, so that no other user can create that one.
         handler = _Handler(number, f"{tempfile.mkdtemp(dir=own_folder())}/round")
@@ -119,16 +128,19 @@ def release_children() -> None:
 class TracedChildren:
     """The child processes during one round: `begin_iteration` before each iteration, and `close` at the end.
 
-    With `unclosed`, only descriptors count that the collector of a child releases; their targets are `released`.
+    With `unclosed`, only descriptors count that the collector of a child releases; their targets
+    are `released`.
     """
 
     def __init__(self, *, unclosed: bool = False) -> None:
         self._unclosed = unclosed
         self._collected: Counter[int] = Counter()
         self.released: list[str] = []
-        # Where the children have opened what they have not closed, by process and descriptor, where it is known.
+        # Where the children have opened what they have not closed, by process and descriptor, where
+        # it is known.
         self.found: dict[tuple[int, int], Arrival] = {}
-        # The processes with new descriptors, those with the most without a known line first; `why` is that of the first.
+        # The processes with new descriptors, those with the most without a known line first; `why`
+        # is that of the first.
         self.names: dict[int, str] = {}
         self.count, self.why = 0, ""
         self._before: dict[int, dict[int, str]] = {}
@@ -171,7 +183,9 @@ class TracedChildren:
         with suppress(Unreadable, IndexError):
             for line in read_text(Path(_PREPARED[0].folder, str(pid))).splitlines():
                 seen = parse(_Seen, line)
-                self._reasons[pid] = self._reasons[pid] if seen.opened or seen.collected else seen.why
+                self._reasons[pid] = (
+                    self._reasons[pid] if seen.opened or seen.collected else seen.why
+                )
                 for fd, what, target in seen.collected:
                     self._collected[pid] += 1
                     self.released.append(target)
@@ -186,7 +200,11 @@ class TracedChildren:
     def describe(self, pids: Collection[int] = ()) -> str:
         """Describe some of the processes with new descriptors; by default, all of them."""
         names = [name for pid, name in self.names.items() if not pids or pid in pids]
-        return f"{len(names)} child processes, such as {names[0]}" if len(names) > 1 else f"child process {names[0]}"
+        return (
+            f"{len(names)} child processes, such as {names[0]}"
+            if len(names) > 1
+            else f"child process {names[0]}"
+        )
 
 
 def _send_signal(pid: int) -> str:
@@ -194,9 +212,12 @@ def _send_signal(pid: int) -> str:
     with suppress(OSError, IndexError):
         number, words = _PREPARED[0].number, read_command_line(str(pid))
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-        blocked, caught = (int(signals, 16) for signals in re.findall(r"Sig(?:Blk|Cgt):\s*(\w+)", status))
+        blocked, caught = (
+            int(signals, 16) for signals in re.findall(r"Sig(?:Blk|Cgt):\s*(\w+)", status)
+        )
         is_ours = words == read_command_line("self") or "multiprocessing." in " ".join(words)
-        # Without a handler, it would end the process. A child that is about to execute a program blocks all signals.
+        # Without a handler, it would end the process. A child that is about to execute a program
+        # blocks all signals.
         if is_ours and (caught & ~blocked) >> (number - 1) & 1:
             os.kill(pid, number)
             return ""
@@ -214,7 +235,11 @@ class _Tracer:
             # A collection then walks what is new.
             gc.freeze()
         self._file, self._pid = file, os.getpid()
-        self._others, self._known, self._last = _times_of_other_threads(), open_files(), count_open()
+        self._others, self._known, self._last = (
+            _times_of_other_threads(),
+            open_files(),
+            count_open(),
+        )
         self._events: Counter[CodeType] = Counter()
         self._seconds = 0.0
         # A bound method is a new object at each access; this one is compared by identity.
@@ -276,7 +301,8 @@ class _Tracer:
         began = monotonic()
         self._events[frame.f_code] += 1
         try:
-            # Read before the count, so that no other thread can open anything between the two and seem to have rested since.
+            # Read before the count, so that no other thread can open anything between the two and
+            # seem to have rested since.
             others, now = _times_of_other_threads(), count_open()
             if now != self._last:
                 self._record_new(frame, line)
@@ -304,16 +330,23 @@ class _Tracer:
         if (fresh and line) or collected:
             *callers, last = path_to(frame)
             path = (*callers, replace(last, line=line))
-            self._write(opened=tuple((fd, what, path) for fd, what in fresh if line), collected=tuple(collected))
+            self._write(
+                opened=tuple((fd, what, path) for fd, what in fresh if line),
+                collected=tuple(collected),
+            )
 
     def _collect(self) -> list[tuple[int, str, str]]:
         """Collect, and return which descriptors this has released, with the identity of the file and the target."""
         before, targets = open_files(), open_targets()
         gc.collect()
         after = open_files()
-        return [(fd, what, targets.get(fd, "")) for fd, what in before.items() if after.get(fd) != what]
+        return [
+            (fd, what, targets.get(fd, "")) for fd, what in before.items() if after.get(fd) != what
+        ]
 
-    def _write(self, why: str = "", opened: tuple[Any, ...] = (), collected: tuple[Any, ...] = ()) -> None:
+    def _write(
+        self, why: str = "", opened: tuple[Any, ...] = (), collected: tuple[Any, ...] = ()
+    ) -> None:
         with suppress(OSError), open(self._file, "a", encoding="utf-8", opener=private) as file:
             file.write(f"{json.dumps(encode(_Seen(why, opened, collected)))}\n")
 
@@ -340,7 +373,9 @@ def _times_of_other_threads() -> dict[int, bytes]:
     found: dict[int, bytes] = {}
     # `threading.enumerate` would take a lock, which the interrupted code may hold.
     threads: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
-    for number in [one.native_id or 0 for ident, one in list(threads.items()) if ident != threading.get_ident()]:
+    for number in [
+        one.native_id or 0 for ident, one in list(threads.items()) if ident != threading.get_ident()
+    ]:
         try:
             with open(f"/proc/self/task/{number}/schedstat", "rb", buffering=0) as file:  # noqa: PTH123 - at each line
                 found[number] = file.read(64)

@@ -1,7 +1,7 @@
 """Call a listener at each call and return of Python and C functions, or read a counter at each line of one function.
 
-If tracing is too slow, the events of deep frames are left out, and a function just below the depth limit is reported as
-if it were a C function. Call paths then become shorter and stay correct.
+If tracing is too slow, the events of deep frames are left out, and a function just below the depth
+limit is reported as if it were a C function. Call paths then become shorter and stay correct.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ from pytest_leakcheck.attribution.call_paths import PACKAGE_FOLDER, is_harness, 
 from pytest_leakcheck.model.culprit import Site
 from pytest_leakcheck.probes.clock import monotonic, process_time
 
-# "begin" and "end" come once per iteration, with the innermost frame outside of this package. "cut" comes in place of
-# "end" if the last part of the iteration was not traced.
+# "begin" and "end" come once per iteration, with the innermost frame outside of this package. "cut"
+# comes in place of "end" if the last part of the iteration was not traced.
 Event = Literal["begin", "call", "return", "c_call", "c_return", "end", "cut"]
-# Arguments: the event; the frame that is entered or left, or that calls a C function; that function, or the code object
-# that is reported in its place.
+# Arguments: the event; the frame that is entered or left, or that calls a C function; that
+# function, or the code object that is reported in its place.
 Handler = Callable[[Event, FrameType, Any], None]
 # Values of `Throttle.limit`: all events are reported, or none.
 UNLIMITED: Final = 1 << 30
 STOPPED: Final = -UNLIMITED
-# What the events may cost, and how long they are reported, as multiples of the duration of an untraced iteration.
+# What the events may cost, and how long they are reported, as multiples of the duration of an
+# untraced iteration.
 _MAX_COST: Final = 3.0
 _MAX_DURATION: Final = 6.0
 # Seconds. A shorter iteration gets the budget of one that takes this long.
 _MIN_PLAIN_SECONDS: Final = 0.02
 # Seconds for which other processes may have the processor meanwhile.
 _MAX_HELD_UP_SECONDS: Final = 0.5
-# When more than this many events have been left out, the throttle checks whether the iteration is late.
+# When more than this many events have been left out, the throttle checks whether the iteration is
+# late.
 _SKIPPED: Final = 1000
 # Number of depths whose costs are summed separately; deeper frames count at the last of them.
 _TRACKED_DEPTHS: Final = 128
@@ -53,8 +55,8 @@ class _Files(dict[str, bool]):
         return decided
 
 
-# Files of this package; files whose events are not reported, also those of pytest and plugins; and those of the
-# standard library, with generated code, such as that of a dataclass.
+# Files of this package; files whose events are not reported, also those of pytest and plugins; and
+# those of the standard library, with generated code, such as that of a dataclass.
 OWN: Final = _Files(lambda file: file.startswith(PACKAGE_FOLDER))
 QUIET: Final = _Files(is_harness)
 _STANDARD: Final = _Files(lambda file: is_standard(file) or file.startswith("<"))
@@ -83,8 +85,9 @@ class TracedThread:
 class Throttle:
     """Budget of traced iterations. When it is used up, the frames are left out that took the deeper half of the cost.
 
-    Events of frames deeper than `limit` are not reported. `coarse`: some event was left out so far. `cut`: the rest of
-    this iteration is not traced. `turn` counts events: if it changes while one is handled, another thread ran.
+    Events of frames deeper than `limit` are not reported. `coarse`: some event was left out so far.
+    `cut`: the rest of this iteration is not traced. `turn` counts events: if it changes while one
+    is handled, another thread ran.
     """
 
     def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:
@@ -96,14 +99,18 @@ class Throttle:
         self._budget = _MAX_COST * plain
         self._longest = longest or _MAX_DURATION * plain
         self._skipped = 0
-        # Cost in seconds by depth. An array: a Python float per depth would be a memory block that the tracer leaks.
+        # Cost in seconds by depth. An array: a Python float per depth would be a memory block that
+        # the tracer leaks.
         self._by_depth = array("d", bytes(8 * _TRACKED_DEPTHS))
         self.begin()
 
     def begin(self) -> None:
         """Begin an iteration, with the depth limit that earlier iterations required."""
         self.limit, self.cut = self._depth, False
-        self._stop_at, self._cpu_stop_at = monotonic() + self._longest, process_time() + self._longest
+        self._stop_at, self._cpu_stop_at = (
+            monotonic() + self._longest,
+            process_time() + self._longest,
+        )
         self._begin_budget()
 
     def _begin_budget(self) -> None:
@@ -138,7 +145,9 @@ class Throttle:
     def _is_late(self, now: float) -> bool:
         """Return whether this iteration has taken too long, without time in which other processes ran."""
         held_up = now - self._stop_at
-        return held_up > 0 and (held_up > _MAX_HELD_UP_SECONDS or process_time() > self._cpu_stop_at)
+        return held_up > 0 and (
+            held_up > _MAX_HELD_UP_SECONDS or process_time() > self._cpu_stop_at
+        )
 
     def _cut_off(self) -> None:
         self.cut = True
@@ -168,7 +177,8 @@ class Throttle:
 class _Tracer(ABC):
     """Base class of tracers; `interrupted` is why tracing ended early, empty if it did not."""
 
-    # Call `arm` just before each iteration, `disarm` right after it, and `close` at the end, all in one thread.
+    # Call `arm` just before each iteration, `disarm` right after it, and `close` at the end, all in
+    # one thread.
 
     def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:
         self.interrupted = ""
@@ -229,7 +239,12 @@ class CallTracer(_Tracer):
         why = self._remove()
         self.interrupted = self.interrupted or why
         assert self._handler is not None
-        self._call_handler(self._handler, "cut" if self.throttle.cut else "end", outer_frame(sys._getframe(1)), None)
+        self._call_handler(
+            self._handler,
+            "cut" if self.throttle.cut else "end",
+            outer_frame(sys._getframe(1)),
+            None,
+        )
 
     def enter(self, thread: TracedThread, frame: FrameType) -> None:
         """Report that a frame is entered or resumed, unless it is too deep."""
@@ -258,9 +273,17 @@ class CallTracer(_Tracer):
             # Report a frame just below the limit as if its caller called a C function.
             caller = frame.f_back
             if caller is not None and not QUIET[caller.f_code.co_filename]:
-                self._report(handler, depth, "c_call" if event == "call" else "c_return", caller, frame.f_code)
+                self._report(
+                    handler,
+                    depth,
+                    "c_call" if event == "call" else "c_return",
+                    caller,
+                    frame.f_code,
+                )
 
-    def _report(self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any) -> None:
+    def _report(
+        self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any
+    ) -> None:
         """Pass an event to the listener and charge its cost; skip standard library functions of the test runner."""
         if _STANDARD[frame.f_code.co_filename] and _is_called_by_runner(frame):
             return
@@ -268,7 +291,8 @@ class CallTracer(_Tracer):
         turn = throttle.turn = throttle.turn + 1
         began = monotonic()
         self._call_handler(handler, event, frame, called)
-        # If another thread ran meanwhile, this one waited, and the elapsed time is not the cost of the event.
+        # If another thread ran meanwhile, this one waited, and the elapsed time is not the cost of
+        # the event.
         throttle.spend(depth, began if turn == throttle.turn else None)
 
     def _call_handler(self, handler: Handler, event: Event, frame: FrameType, called: Any) -> None:
@@ -276,7 +300,8 @@ class CallTracer(_Tracer):
         try:
             handler(event, frame, called)
         except RecursionError:
-            # The program is near the recursion limit. Skip this event; the listener sees its changes at the next event.
+            # The program is near the recursion limit. Skip this event; the listener sees its
+            # changes at the next event.
             pass
         except BaseException as error:
             if is_of_the_program(error):
@@ -309,7 +334,9 @@ def is_of_the_program(error: BaseException) -> bool:
     if isinstance(error, KeyboardInterrupt):
         return True
     handlers: list[Any] = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
+    codes = [
+        getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers
+    ]
     traceback: TracebackType | None = error.__traceback__
     while traceback is not None:
         if any(traceback.tb_frame.f_code is code for code in codes):
@@ -351,8 +378,8 @@ _THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"
 class Handover:
     """Record of the threads, by number, that run a C function and may have caused a change that another one sees.
 
-    A C function that releases the GIL (``os.open``) has done its work some time before its own thread runs again; until
-    then, another thread may see the change.
+    A C function that releases the GIL (``os.open``) has done its work some time before its own
+    thread runs again; until then, another thread may see the change.
     """
 
     def __init__(self) -> None:
@@ -401,15 +428,16 @@ def is_wait(path: Sequence[Site]) -> bool:
     return bool(path) and path[-1].call.removesuffix("()") in HARMLESS_FUNCTIONS
 
 
-# A call or a line explains a growth if it retains between these multiples of it; the excess is released elsewhere.
+# A call or a line explains a growth if it retains between these multiples of it; the excess is
+# released elsewhere.
 LEAST_OF_GROWTH: Final = 0.9
 MOST_OF_GROWTH: Final = 1.5
 # Beside one that retains or releases more than this multiple of the growth,
 _LARGE_SIBLING_RATIO: Final = 0.5
 # another one explains the growth only if it differs from it by at most this share.
 _MAX_DEVIATION_RATIO: Final = 0.03
-# A line that grows alone explains a growth of which it retains at least this share. It does so if what the other lines
-# retain and release adds up to at most this share of its own.
+# A line that grows alone explains a growth of which it retains at least this share. It does so if
+# what the other lines retain and release adds up to at most this share of its own.
 _MIN_LONE_RATIO: Final = 0.25
 _MAX_OTHERS_RATIO: Final = 0.1
 # A frame is entered or resumed, reaches a line, or is left or suspended.
@@ -418,7 +446,8 @@ Step = Literal["enter", "line", "leave"]
 
 def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
     """Return whether a call or line may match a growth by chance, as others retain or release (negative) much."""
-    # It may if it does not match closely, or if another one matches too: one of the two is then released elsewhere.
+    # It may if it does not match closely, or if another one matches too: one of the two is then
+    # released elsewhere.
     large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
     rivals = any(LEAST_OF_GROWTH * total <= amount <= MOST_OF_GROWTH * total for amount in large)
     return rivals or (bool(large) and abs(kept - total) > _MAX_DEVIATION_RATIO * total)
@@ -427,10 +456,12 @@ def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
 class LineTracer(_Tracer):
     """Tracer of the lines of one function.
 
-    This is the second round, for a growth that the first traced to a function but to no call in it: operators (``a @ b``),
-    attributes and ``with`` make no call events, nor do `ctypes` functions before Python 3.12.
+    This is the second round, for a growth that the first traced to a function but to no call in it:
+    operators (``a @ b``), attributes and ``with`` make no call events, nor do `ctypes` functions
+    before Python 3.12.
 
-    The counter's growth while a line runs, calls included, is charged to that line; other growth is not charged.
+    The counter's growth while a line runs, calls included, is charged to that line; other growth is
+    not charged.
     """
 
     def __init__(self, code: CodeType, read: Callable[[], int], plain_seconds: float) -> None:
@@ -452,7 +483,8 @@ class LineTracer(_Tracer):
         if self.interrupted or self._armed:
             return
         self._armed = True
-        # `lines` of this object: the current line of each frame of the function in this thread, outermost first.
+        # `lines` of this object: the current line of each frame of the function in this thread,
+        # outermost first.
         self._stacks = threading.local()
         running = []
         frame: FrameType | None = sys._getframe(1)
@@ -469,7 +501,8 @@ class LineTracer(_Tracer):
         if not self._armed:
             return
         self._armed = False
-        # If a frame of the function still runs, charge the growth since the last step to its current line.
+        # If a frame of the function still runs, charge the growth since the last step to its
+        # current line.
         if self._stacks.lines:
             self.step("leave")
         self.throttle.stop()
@@ -483,7 +516,10 @@ class LineTracer(_Tracer):
     def explains(self, line: int, total: float) -> bool:
         """Return whether a growth was charged to this line, whatever other lines hold."""
         at = line - self._first
-        return at in range(len(self._kept)) and LEAST_OF_GROWTH * total <= self._kept[at] <= MOST_OF_GROWTH * total
+        return (
+            at in range(len(self._kept))
+            and LEAST_OF_GROWTH * total <= self._kept[at] <= MOST_OF_GROWTH * total
+        )
 
     def line(self, total: int | None = None) -> int:
         """Return the line that explains a growth, by default all growth that was charged; 0 if no single line does."""
@@ -495,13 +531,18 @@ class LineTracer(_Tracer):
             others = [*self._kept[:at], *self._kept[at + 1 :]]
             return 0 if is_by_chance(self._kept[at], others, total) else self._first + at
         alone, beside = self._kept[at], sum(map(abs, self._kept)) - self._kept[at]
-        if _MIN_LONE_RATIO * total <= alone <= MOST_OF_GROWTH * total and beside <= _MAX_OTHERS_RATIO * alone:
+        if (
+            _MIN_LONE_RATIO * total <= alone <= MOST_OF_GROWTH * total
+            and beside <= _MAX_OTHERS_RATIO * alone
+        ):
             # Only this line grows. malloc's own cache may hide a part of what small blocks take.
             return self._first + at
         most = max(range(len(self._kept)), key=self._kept.__getitem__)
         other_gains = sum(amount for amount in self._kept if amount > 0) - self._kept[most]
         # The other lines may only release a part of that again.
-        is_only_gain = LEAST_OF_GROWTH * total <= sum(self._kept) and other_gains <= _MAX_OTHERS_RATIO * total
+        is_only_gain = (
+            LEAST_OF_GROWTH * total <= sum(self._kept) and other_gains <= _MAX_OTHERS_RATIO * total
+        )
         return self._first + most if is_only_gain else 0
 
     def step(self, kind: Step, line: int = 0) -> None:

@@ -9,7 +9,16 @@ import gc
 import sys
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
@@ -18,9 +27,21 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, Final, TypeVar
 
-from pytest_leakcheck.attribution.call_paths import call_at, is_own, line_of, path_to, read_path, with_functions
+from pytest_leakcheck.attribution.call_paths import (
+    call_at,
+    is_own,
+    line_of,
+    path_to,
+    read_path,
+    with_functions,
+)
 from pytest_leakcheck.attribution.handles import HandleKind
-from pytest_leakcheck.attribution.tracing.allocations import MIN_WHOLE_RATIO, Allocations, culprit_of, python_traced
+from pytest_leakcheck.attribution.tracing.allocations import (
+    MIN_WHOLE_RATIO,
+    Allocations,
+    culprit_of,
+    python_traced,
+)
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
@@ -40,34 +61,35 @@ _MOST_IF_RARE: Final = 100
 OF_EACH: Final = 6
 # for an exact counter, such as the length of a container,
 OF_EXACT: Final = 3
-# and for one of malloc's memory or of Python's free lists: malloc takes small blocks 8 at a time, and 7 of these count
-# as in use before the program takes them.
+# and for one of malloc's memory or of Python's free lists: malloc takes small blocks 8 at a time,
+# and 7 of these count as in use before the program takes them.
 _CACHE_ITERATIONS: Final = 8
 # Bytes. The largest size of blocks in malloc's cache; the cache may hide a growth below this size.
 MAX_CACHED_BYTES: Final = 1040
 # A copy of what leaks makes malloc's memory grow if it is too large for its cache.
 _MIN_COPY_BYTES: Final = MAX_CACHED_BYTES / MOST_OF_GROWTH
-# How much longer an iteration may take in which the memory of Python's objects is counted, and seconds that it may take
-# in any case: pytest's part of it is traced as well.
+# How much longer an iteration may take in which the memory of Python's objects is counted, and
+# seconds that it may take in any case: pytest's part of it is traced as well.
 _MAX_SLOWDOWN: Final = 10.0
 _MIN_LONGEST_SECONDS: Final = 0.1
-# How often the resource should grow during a round. A round for a resource that grows rarely has more iterations.
+# How often the resource should grow during a round. A round for a resource that grows rarely has
+# more iterations.
 _MIN_GROWTHS_SEEN: Final = 3
 # An iteration begins only if this multiple of the previous one's duration is left.
 _TIME_RESERVE: Final = 1.25
-# The smallest share of the growth that a named line accounts for, and of the iterations that need no additional ones.
+# The smallest share of the growth that a named line accounts for, and of the iterations that need
+# no additional ones.
 _MIN_RATIO: Final = 0.5
-# The growth has ended if, where at least this many rises were expected, fewer than this share of them (less one) were
-# seen. By chance alone, that happens in under 1 % of searches.
+# The growth has ended if, where at least this many rises were expected, fewer than this share of
+# them (less one) were seen. By chance alone, that happens in under 1 % of searches.
 _MIN_EXPECTED: Final = 5
 _MIN_GROWN_RATIO: Final = 0.25
-# If no more objects exist, a line that allocates more than this multiple of the growth replaces what it allocated before.
+# If no more objects exist, a line that allocates more than this multiple of the growth replaces
+# what it allocated before.
 _MAX_EXCESS_RATIO: Final = 2.0
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _SCATTERED: Final = "created in several places, none of which accounts for half of them"
-_IN_ANOTHER_THREAD: Final = (
-    "a thread that ran before the search may have created it, which this Python cannot trace; its work came from "
-)
+_IN_ANOTHER_THREAD: Final = "a thread that ran before the search may have created it, which this Python cannot trace; its work came from "
 _MAX_LINES_SHOWN: Final = 3
 _NO_ITERATION_LEFT: Final = "no iteration was left to trace its calls"
 _NO_TIME_LEFT: Final = OutOfTime("no time was left to trace its calls")
@@ -81,18 +103,20 @@ class Creation:
     Only `resolve` reads source files, at the end, because reading them retains memory too.
     """
 
-    # The whole path, with frames of the harness; empty if it was not found, and `why` is then the reason, or why no
-    # single call in its last function explains the growth.
+    # The whole path, with frames of the harness; empty if it was not found, and `why` is then the
+    # reason, or why no single call in its last function explains the growth.
     path: tuple[Site, ...] = ()
     why: str = ""
-    # The function of the last line, and the offset of the instruction in it that is responsible (-1: unknown).
+    # The function of the last line, and the offset of the instruction in it that is responsible
+    # (-1: unknown).
     code: CodeType | None = None
     lasti: int = -1
     # Whether the last line is exact; if not, it is some line of the last function.
     in_line: bool = True
     # Bytes per iteration that Python allocates there and that are retained.
     size: float | None = None
-    # The type, by ``id()``, of the objects that are created there and retained in each iteration; 0 if unknown.
+    # The type, by ``id()``, of the objects that are created there and retained in each iteration; 0
+    # if unknown.
     kind: int = 0
     # The handles that were created on this line and are still alive.
     identities: frozenset[Hashable] = frozenset()
@@ -100,7 +124,8 @@ class Creation:
     native: tuple[str, ...] = ()
     # The child processes that most of the growth is in, as text.
     process: str = ""
-    # What the garbage collectors of children have released at the end of the round, as targets of descriptors.
+    # What the garbage collectors of children have released at the end of the round, as targets of
+    # descriptors.
     released: tuple[str, ...] = ()
     # The resource that the path creates in place of the one that was searched for.
     companion: str = ""
@@ -121,7 +146,8 @@ class Creation:
         where = read_path((*outer, replace(last, call=call or last.call)))
         if where is None or not self.process:
             return where
-        # The path begins in this process, but the phase in which the child was forked is not the one that it works in.
+        # The path begins in this process, but the phase in which the child was forked is not the
+        # one that it works in.
         return replace(where, phase="", fixture="", process=self.process)
 
 
@@ -129,7 +155,11 @@ class Schedule:
     """Budget of iterations, shared by all rounds; `lacks_time`: the last round ended because its time was up."""
 
     def __init__(
-        self, plain_seconds: float, deadline: float, collect: Callable[[], object], read: Callable[[], int]
+        self,
+        plain_seconds: float,
+        deadline: float,
+        collect: Callable[[], object],
+        read: Callable[[], int],
     ) -> None:
         """Begin no iteration after the deadline (``clock.monotonic``); `collect` collects garbage as the harness does.
 
@@ -158,8 +188,8 @@ class Schedule:
     def iterations(self, rate: float, few: int = OF_EACH) -> Iterator[int]:
         """Yield the numbers of a round's iterations while the budget lasts; the first number is 0, for the warm-up.
 
-        The rate is the share of iterations with growth, or a count's growth per iteration; `few` is the number after
-        the warm-up, unless the resource grows rarely.
+        The rate is the share of iterations with growth, or a count's growth per iteration; `few` is
+        the number after the warm-up, unless the resource grows rarely.
         """
         wanted = 1 + (few if rate >= _MIN_RATIO else max(few, ceil(_MIN_GROWTHS_SEEN / rate)))
         last = min(self.used + wanted, MOST_TRACED if rate >= _MIN_RATIO else _MOST_IF_RARE)
@@ -167,7 +197,8 @@ class Schedule:
         began = clock.monotonic()
         levels = array("q")
         self._levels.append(levels)
-        # The previous iteration is the estimate: a traced one may take ten times as long as an untraced one.
+        # The previous iteration is the estimate: a traced one may take ten times as long as an
+        # untraced one.
         while self.used < last and began + _TIME_RESERVE * took < self._deadline:
             self.used += 1
             yield self.used - first - 1
@@ -180,12 +211,17 @@ class Schedule:
     @property
     def rises(self) -> tuple[int, ...]:
         """How much the resource has grown in each iteration after the second one of its round: these fill caches."""
-        return tuple(after - before for levels in self._levels for before, after in pairwise(levels[1:]))
+        return tuple(
+            after - before for levels in self._levels for before, after in pairwise(levels[1:])
+        )
 
     def has_grown(self, slope: float, share: float) -> bool:
         """Return whether the resource still grows, or too few iterations have run; `share`: of iterations with growth."""
         rises = self.rises
-        expected, grew = share * len(rises), sum(1 for one in rises if one >= _MIN_RATIO * slope / share)
+        expected, grew = (
+            share * len(rises),
+            sum(1 for one in rises if one >= _MIN_RATIO * slope / share),
+        )
         return expected < _MIN_EXPECTED or grew >= _MIN_GROWN_RATIO * expected - 1
 
     @property
@@ -199,8 +235,8 @@ def follow(
 ) -> Generator[None, None, Creation]:
     """Find the call that creates most of the retained handles; with `unclosed`, of those that the collector releases.
 
-    The slope is the growth per iteration, in handles, or in bytes for handles with a size; `few` is as in
-    `Schedule.iterations`.
+    The slope is the growth per iteration, in handles, or in bytes for handles with a size; `few` is
+    as in `Schedule.iterations`.
     """
     if not things.in_folder:
         return (yield from _follow(things, slope, schedule, unclosed=unclosed, few=few))
@@ -216,7 +252,11 @@ def _follow(
     found, counted = list[Arrival](), 0
     with ExitStack() as stack:
         freed = stack.enter_context(closing(ReleaseRecord(arrivals, things))) if unclosed else None
-        children = stack.enter_context(closing(TracedChildren(unclosed=unclosed))) if things.in_children else None
+        children = (
+            stack.enter_context(closing(TracedChildren(unclosed=unclosed)))
+            if things.in_children
+            else None
+        )
         tracer = stack.enter_context(closing(Tracer(arrivals, schedule.plain_seconds)))
         # The slope of handles with a size is in bytes.
         for _ in schedule.iterations(min(slope, 1.0) if things.sized else slope, few):
@@ -231,10 +271,13 @@ def _follow(
     alive, of_children = arrivals.survivors(), children.found if children is not None else {}
     expected = slope * counted
     if unclosed and children is not None and children.count:
-        # Workers that prefetch open late. What they have collected is evidence, if it is as much as of one iteration.
+        # Workers that prefetch open late. What they have collected is evidence, if it is as much as
+        # of one iteration.
         expected = min(expected, max(slope, children.count))
     wanted = max(1.0, _MIN_RATIO * expected)
-    place = _find_most_common((*(found if unclosed else alive.values()), *of_children.values()), things)
+    place = _find_most_common(
+        (*(found if unclosed else alive.values()), *of_children.values()), things
+    )
     if place is None or place[1] < wanted:
         if children is not None and children.count >= wanted:
             where = children.describe()
@@ -253,7 +296,8 @@ def _follow(
         return replace(made, process=where, released=tuple(children.released))
     if arrival.ends_early or (tracer.throttle.coarse and not _has_own_line(arrival.path)):
         return Creation(why=_TOO_MANY_CALLS, identities=frozenset(alive))
-    # Handles that other lines created are not part of this leak. Those that another thread created may be.
+    # Handles that other lines created are not part of this leak. Those that another thread created
+    # may be.
     unknown = frozenset(key for key, one in alive.items() if not one.path)
     return replace(made, identities=unknown.union(_of_line(made, alive)))
 
@@ -271,7 +315,11 @@ class _StartedPrograms(MadeHere):
     def creation_of(self, names: Collection[Hashable]) -> Creation | None:
         """Return where the program was started that has created entries; None if none has, or it is one of several."""
         lines = {line_of(path) for path in self.paths}
-        if len(lines) != 1 or not names or any(str(name).rpartition("/")[2] in self for name in names):
+        if (
+            len(lines) != 1
+            or not names
+            or any(str(name).rpartition("/")[2] in self for name in names)
+        ):
             return None
         path = tuple(site for site in self.paths[0] if not OWN[site.file])
         return Creation(path, process="a child process that this line starts")
@@ -295,16 +343,22 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
 
     `steady`: the number of tracked objects does not grow. `blocks`: how many memory blocks an iteration adds.
     """
-    # The growth of a resource that grows rarely may fall into the few iterations of the trace by chance.
+    # The growth of a resource that grows rarely may fall into the few iterations of the trace by
+    # chance.
     often = rate >= _MIN_RATIO
-    most = _MAX_EXCESS_RATIO * (slope if by_size else blocks) if often and (steady or not by_size) else inf
+    most = (
+        _MAX_EXCESS_RATIO * (slope if by_size else blocks)
+        if often and (steady or not by_size)
+        else inf
+    )
     allocations = Allocations(schedule.plain_seconds, of_heap=by_size, of_objects=of_objects)
     allocations.open()
     try:
         for _ in schedule.iterations(rate):
             began, cpu_before = clock.monotonic(), clock.process_time()
             yield
-            # On a busy machine, the iteration takes longer because other processes have the processor.
+            # On a busy machine, the iteration takes longer because other processes have the
+            # processor.
             seconds = min(clock.monotonic() - began, clock.process_time() - cpu_before)
             schedule.collect()
             allocations.iteration_done(seconds)
@@ -321,7 +375,9 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
     is_part = (found.size if by_size else found.blocks) < MIN_WHOLE_RATIO * slope
     if not _has_own_line(found.path) or (is_part and len(found.path) == 1):
         # If recording frames takes too long, only the last one is recorded.
-        return Creation(why=f"allocated at {found.path[-1].file}:{found.path[-1].line}, whose callers are unknown")
+        return Creation(
+            why=f"allocated at {found.path[-1].file}:{found.path[-1].line}, whose callers are unknown"
+        )
     return Creation(found.path, size=found.size, kind=found.kind)
 
 
@@ -340,7 +396,10 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
     `of_heap`: it counts bytes from malloc. `of_c`: Python's objects hold little of the growth.
     """
     tree, plain = CallTree(read), schedule.plain_seconds
-    with closing(Tracer(tree, plain)) as tracer, drained_thread_cache() if of_heap else nullcontext():
+    with (
+        closing(Tracer(tree, plain)) as tracer,
+        drained_thread_cache() if of_heap else nullcontext(),
+    ):
         counted = yield from _repeat(tracer, tree.forget, schedule, rate, few)
     of_c = of_c and rate >= _MIN_RATIO and slope > _MIN_COPY_BYTES
     if counted and of_c:
@@ -352,14 +411,20 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
         tree.python = array("q", (held * counted // max(1, seen) for held in tree.python))
     traced = tree.explain(round(slope * counted))
     if line_of(traced.path) is None or is_wait(traced.path):
-        return Creation(why=tracer.interrupted or ("no traced call retains it" if counted else schedule.why_none))
+        return Creation(
+            why=tracer.interrupted
+            or ("no traced call retains it" if counted else schedule.why_none)
+        )
     why = traced.why
     if traced.ends_early or (tracer.throttle.coarse and not _has_own_line(traced.path)):
         return Creation(why=why or _TOO_MANY_CALLS)
     if why and traced.calls_program and not is_own(traced.path[-1].file):
-        # A library calls the program back, such as an event loop: the line that calls the library is not the one.
+        # A library calls the program back, such as an event loop: the line that calls the library
+        # is not the one.
         return Creation(why=why)
-    return Creation(traced.path, why, code=traced.code, in_line=traced.code is None, of_c=traced.of_c)
+    return Creation(
+        traced.path, why, code=traced.code, in_line=traced.code is None, of_c=traced.of_c
+    )
 
 
 def _repeat(
@@ -412,9 +477,13 @@ def find_line(  # noqa: PLR0913 - as `charge`
         # The handle was created in this function, no later than in the line in which it was seen.
         return made
     if not is_own(made.path[-1].file) and _has_own_line(made.path[:-1]):
-        # The line of the test's own code that calls a library is more useful than an unknown line of the library.
+        # The line of the test's own code that calls a library is more useful than an unknown line
+        # of the library.
         return replace(made, path=made.path[:-1])
-    return Creation(why=made.why or f"no single line of {made.path[-1].function}() accounts for the growth in it")
+    return Creation(
+        why=made.why
+        or f"no single line of {made.path[-1].function}() accounts for the growth in it"
+    )
 
 
 def _has_own_line(path: Sequence[Site]) -> bool:
@@ -431,7 +500,8 @@ class ReleaseRecord:
         self._before: dict[Hashable, Arrival] = {}
         self._freed: list[Arrival] = []
         self._callback = self._on_collection
-        # Insert this callback at the front: `garbage_collector` recognizes its own callback by its position at the end.
+        # Insert this callback at the front: `garbage_collector` recognizes its own callback by its
+        # position at the end.
         gc.callbacks.insert(0, self._callback)
 
     def take(self) -> list[Arrival]:
@@ -447,10 +517,14 @@ class ReleaseRecord:
             self._before = self._arrivals.survivors()
             return
         now = self._things.list_now()
-        self._freed += [arrival for key, arrival in self._before.items() if now.get(key) != arrival.what]
+        self._freed += [
+            arrival for key, arrival in self._before.items() if now.get(key) != arrival.what
+        ]
 
 
-def _find_most_common(arrivals: Iterable[Arrival], things: HandleKind) -> tuple[Arrival, int] | None:
+def _find_most_common(
+    arrivals: Iterable[Arrival], things: HandleKind
+) -> tuple[Arrival, int] | None:
     """Return the first arrival of the line with the most handles (or bytes), and their number; None without a line."""
     by_line: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Arrival] = {}
@@ -465,8 +539,17 @@ def _find_most_common(arrivals: Iterable[Arrival], things: HandleKind) -> tuple[
 # Number of traced iterations. It is small because the stack of each allocation in them is unwound.
 _TRACED_ITERATIONS: Final = 4
 _MAX_FUNCTIONS_SHOWN: Final = 4
-# Function names of the interpreter begin with these. The native stack is read outwards up to the first of them.
-_INTERPRETER_PREFIXES: Final = ("_Py", "Py", "cfunction_", "method_vectorcall", "type_call", "slot_tp_", "vectorcall_")
+# Function names of the interpreter begin with these. The native stack is read outwards up to the
+# first of them.
+_INTERPRETER_PREFIXES: Final = (
+    "_Py",
+    "Py",
+    "cfunction_",
+    "method_vectorcall",
+    "type_call",
+    "slot_tp_",
+    "vectorcall_",
+)
 
 
 def load_memray() -> str:
@@ -480,7 +563,9 @@ def load_memray() -> str:
     return ""
 
 
-def trace_natively(made: Creation, slope: float, rate: float, schedule: Schedule) -> Generator[None, None, Creation]:
+def trace_natively(
+    made: Creation, slope: float, rate: float, schedule: Schedule
+) -> Generator[None, None, Creation]:
     """Find the native stack and the Python line that allocate retained bytes; otherwise return what is known, `made`."""
     obstacle = load_memray()
     if obstacle:
@@ -500,7 +585,9 @@ def trace_natively(made: Creation, slope: float, rate: float, schedule: Schedule
                         tracking.enter_context(memray.Tracker(file, native_traces=True))
             if counted:
                 with memray.FileReader(file) as reader:
-                    found = find_most(reader.get_leaked_allocation_records(merge_threads=True), slope * counted)
+                    found = find_most(
+                        reader.get_leaked_allocation_records(merge_threads=True), slope * counted
+                    )
         except RuntimeError as error:
             # Another tracker of memray is active.
             return Creation(why=f"{made.why}; memray: {error}")
@@ -510,19 +597,27 @@ def trace_natively(made: Creation, slope: float, rate: float, schedule: Schedule
 def find_most(records: Iterable[Any], wanted: float) -> Creation | None:
     """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half.
 
-    A line that allocates far more than is wanted replaces what it allocated before. The records are memray's; a frame in
-    them is a function, a file and a line, the innermost first.
+    A line that allocates far more than is wanted replaces what it allocated before. The records are
+    memray's; a frame in them is a function, a file and a line, the innermost first.
     """
     by_line: dict[tuple[str, int], list[tuple[int, Creation]]] = defaultdict(list)
     for one in records:
-        path = tuple(Site(file, line, function) for function, file, line in reversed(one.stack_trace()))
+        path = tuple(
+            Site(file, line, function) for function, file, line in reversed(one.stack_trace())
+        )
         outwards = (function for function, *_ in one.native_stack_trace())
         names = takewhile(lambda name: not name.startswith(_INTERPRETER_PREFIXES), outwards)
         functions = dict.fromkeys(name for name in names if not name.startswith("<"))
         if line := line_of(path):
-            by_line[line].append((one.size, Creation(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN])))
+            by_line[line].append(
+                (one.size, Creation(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN]))
+            )
     sizes = {line: sum(size for size, _made in some) for line, some in by_line.items()}
-    fitting = {line: size for line, size in sizes.items() if _MIN_RATIO * wanted <= size <= _MAX_EXCESS_RATIO * wanted}
+    fitting = {
+        line: size
+        for line, size in sizes.items()
+        if _MIN_RATIO * wanted <= size <= _MAX_EXCESS_RATIO * wanted
+    }
     if not fitting:
         return None
     return max(by_line[max(fitting, key=fitting.__getitem__)], key=lambda one: one[0])[1]

@@ -42,12 +42,15 @@ from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.fork_server import Server, leave
 from pytest_leakcheck.runner.processes.supervisor import Board
 
-# The new values of options, by the name under which pytest or a plugin stores the option. An option that does not exist
-# is not added.
+# The new values of options, by the name under which pytest or a plugin stores the option. An option
+# that does not exist is not added.
 _OPTION_OVERRIDES: Final[dict[str, Any]] = {
     # Selection and order of tests, and the list of the slowest ones.
     **dict.fromkeys(("keyword", "markexpr"), ""),
-    **dict.fromkeys(("pyargs", "lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip", "stepwise_reset"), False),
+    **dict.fromkeys(
+        ("pyargs", "lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip", "stepwise_reset"),
+        False,
+    ),
     **dict.fromkeys(("deselect", "durations"), None),
     # Debuggers, workers, stopping after failures.
     **dict.fromkeys(("usepdb", "trace", "looponfail", "distload"), False),
@@ -56,7 +59,9 @@ _OPTION_OVERRIDES: Final[dict[str, Any]] = {
     "dist": "no",
     "tx": [],
     # Reports that the session itself writes, and the cache and the log file that it maintains.
-    **dict.fromkeys(("xmlpath", "leakcheck_json", "leakcheck_html", "report_log", "htmlpath", "pastebin"), None),
+    **dict.fromkeys(
+        ("xmlpath", "leakcheck_json", "leakcheck_html", "report_log", "htmlpath", "pastebin"), None
+    ),
     **dict.fromkeys(("json_report", "cacheclear", "clean_alluredir"), False),
     "log_file": os.devnull,
 }
@@ -69,7 +74,9 @@ _OF_SERVER: Final[pytest.StashKey[contextlib.ExitStack]] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that names the file with the task of this process."""
-    parser.addoption("--leakcheck-task", metavar="PATH", help="Internal: the task of an isolated test.")
+    parser.addoption(
+        "--leakcheck-task", metavar="PATH", help="Internal: the task of an isolated test."
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -85,7 +92,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object]:
     """Override options and register the hooks, before pytest is configured."""
     task = config.stash[_TASK]
-    for name, value in {**_OPTION_OVERRIDES, "color": task.color, "basetemp": task.basetemp}.items():
+    for name, value in {
+        **_OPTION_OVERRIDES,
+        "color": task.color,
+        "basetemp": task.basetemp,
+    }.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
     config.args = [task.file]
@@ -143,7 +154,8 @@ def _begin(config: pytest.Config, task: Task) -> Child:
     if _SERVER not in config.stash:
         supervisor.die_with(os.getppid() if of_processes else task.parent)
     rank = int(os.environ.get("RANK", "0")) if of_processes else 0
-    # SIGTERM ends a process that hangs. A forked child that the test terminates writes no stack in its parent's name.
+    # SIGTERM ends a process that hangs. A forked child that the test terminates writes no stack in
+    # its parent's name.
     stack = supervisor.file_of(Path(task.folder), "stack", rank).open("w")
     faulthandler.register(signal.SIGTERM, stack, all_threads=True, chain=True)
     os.register_at_fork(after_in_child=partial(faulthandler.unregister, signal.SIGTERM))
@@ -178,7 +190,9 @@ class Forks:
             self._why_not = "the file cannot be collected there"
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
+    def pytest_collection_modifyitems(
+        self, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
         result = yield
         # The first search of a process takes longest; each forked one knows what it has found.
         BoundedOwners().keep()
@@ -207,7 +221,8 @@ class Forks:
     def _begin(self, task: Task) -> Child:
         """Take what differs from one test to the next; pytest is configured already."""
         config, folder = self._config, Path(task.folder)
-        # It ends what was begun before the fork, which the server does. Unreferenced, its generators would end that too.
+        # It ends what was begun before the fork, which the server does. Unreferenced, its
+        # generators would end that too.
         config.stash[_OF_SERVER] = config._cleanup_stack.pop_all()
         if task.basetemp is not None:
             config.option.basetemp = task.basetemp
@@ -231,7 +246,9 @@ class Child:
         self.board = Board(supervisor.file_of(Path(task.folder), "board"), rank)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, object, object]:
+    def pytest_collection_modifyitems(
+        self, items: list[pytest.Item]
+    ) -> Generator[None, object, object]:
         result = yield
         self.choose(items)
         return result
@@ -242,26 +259,35 @@ class Child:
         for item in items:
             plan = item.stash.get(keys.PLAN, None)
             if plan is not None and self._task.sizing is not None:
-                # Without a plan, the item is not repeated. It runs once, so that its peaks can be measured.
+                # Without a plan, the item is not repeated. It runs once, so that its peaks can be
+                # measured.
                 del item.stash[keys.PLAN]
             elif plan is not None:
-                item.stash[keys.PLAN] = replace(plan, test=self._task.test, process=item.config.stash[keys.PROCESS])
+                item.stash[keys.PLAN] = replace(
+                    plan, test=self._task.test, process=item.config.stash[keys.PROCESS]
+                )
         if not items:
             self.write(Messages(not_found=1))
 
     def _is_requested(self, item: pytest.Item) -> bool:
-        # Here, only one file is collected. If this file is outside of the root folder, its node ids start with "::".
-        outside = item.nodeid.startswith("::") and item.nodeid[2:] == self._task.test.partition("::")[2]
+        # Here, only one file is collected. If this file is outside of the root folder, its node ids
+        # start with "::".
+        outside = (
+            item.nodeid.startswith("::") and item.nodeid[2:] == self._task.test.partition("::")[2]
+        )
         return outside or item.nodeid == self._task.test
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
         self.board.iteration += 1
 
-    # After hooks that change the report: pytest fails a test with failed subtests only when it shows the report.
+    # After hooks that change the report: pytest fails a test with failed subtests only when it
+    # shows the report.
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        serialized = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        serialized = self._config.hook.pytest_report_to_serializable(
+            config=self._config, report=report
+        )
         self.write(Messages(reports=(serialized,)))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -269,26 +295,37 @@ class Child:
             self.write(Messages(not_collected=report.longreprtext))
 
     def pytest_warning_recorded(
-        self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
+        self,
+        warning_message: warnings.WarningMessage,
+        when: str,
+        nodeid: str,
+        location: tuple[str, int, str] | None,
     ) -> None:
         # The session itself shows the warnings of collection and configuration.
         if when == "runtest":
             name = warning_message.category.__module__, warning_message.category.__qualname__
-            text, file, line = str(warning_message.message), warning_message.filename, warning_message.lineno
-            self.write(Messages(warnings=(RecordedWarning(text, name, file, line, nodeid, location),)))
+            text, file, line = (
+                str(warning_message.message),
+                warning_message.filename,
+                warning_message.lineno,
+            )
+            self.write(
+                Messages(warnings=(RecordedWarning(text, name, file, line, nodeid, location),))
+            )
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         self.write(Messages(done=1))
-        # A rank does not know when all other ranks have finished. The end of their launcher shows that they have.
+        # A rank does not know when all other ranks have finished. The end of their launcher shows
+        # that they have.
         if self._task.sizing is None or not self._task.sizing.of_processes:
             self.board.finish()
 
     def write(self, messages: Messages) -> None:
         """Send messages to the parent process. If the test forked the current process, exit instead.
 
-        What cannot be written, for example because the disk is full, is written with the next call; until then, the
-        parent process sees the reason on the board.
+        What cannot be written, for example because the disk is full, is written with the next call;
+        until then, the parent process sees the reason on the board.
         """
         self._fork_guard.exit_if_forked()
         with undisturbed_writing():
@@ -304,7 +341,11 @@ def _describe_allocator() -> str:
     """Describe whether the tunables of glibc that the parent sets have an effect: a freed block counts as free at once."""
     if allocator := other_allocator():
         return f"{allocator}, counted by its own statistics"
-    return "tcache off, mmap threshold 128 KiB" if is_quiet() else "the allocator settings have no effect"
+    return (
+        "tcache off, mmap threshold 128 KiB"
+        if is_quiet()
+        else "the allocator settings have no effect"
+    )
 
 
 class SizedProtocol:
@@ -313,7 +354,11 @@ class SizedProtocol:
     def __init__(self, sizing: Sizing, child: Child, rank: int) -> None:
         self._sizing, self._board, self._write = sizing, child.board, child.write
         gloo = sizing.engine == "gloo"
-        self._group = join_process_group(child.folder, rank, sizing.ranks) if gloo else contextlib.nullcontext()
+        self._group = (
+            join_process_group(child.folder, rank, sizing.ranks)
+            if gloo
+            else contextlib.nullcontext()
+        )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
@@ -366,7 +411,9 @@ class Sized(Leakcheck):
     def gauge(self, name: str, read: Callable[[], int] | int, *, level: int | None = None) -> None:  # noqa: ARG002 - others use it
         meter = self._config.stash.get(keys.METER, None)
         if meter is None:
-            raise RuntimeError(f"leakcheck.gauge({name!r}) was called outside of the test: call it in the test's body")
+            raise RuntimeError(
+                f"leakcheck.gauge({name!r}) was called outside of the test: call it in the test's body"
+            )
         meter.gauge(name, read, getattr(_THREAD_RANK, "number", None))
 
     def checkpoint(self, label: str) -> None:
@@ -388,7 +435,10 @@ def _wrap_in_threads(body: Callable[..., object], count: int) -> Callable[..., N
                 failures.append((number, error))
 
         started = range(count)
-        threads = [threading.Thread(target=rank, args=(one,), name=f"rank-{one}", daemon=True) for one in started]
+        threads = [
+            threading.Thread(target=rank, args=(one,), name=f"rank-{one}", daemon=True)
+            for one in started
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

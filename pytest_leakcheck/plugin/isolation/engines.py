@@ -1,7 +1,8 @@
 """Run an item in other processes, each of which loads `child_session`, and return what they have sent.
 
-An engine is a class with one method, `run`, which returns an `Answer`; what follows does not depend on the engine.
-`Subprocess` starts one process. Another engine overrides `run`, as `World` does, and is entered in `WORLDS`.
+An engine is a class with one method, `run`, which returns an `Answer`; what follows does not depend
+on the engine. `Subprocess` starts one process. Another engine overrides `run`, as `World` does, and
+is entered in `WORLDS`.
 """
 
 from __future__ import annotations
@@ -40,15 +41,17 @@ from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
 from pytest_leakcheck.runner.processes.fork_server import ForkServer, ServerLost
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
 
-# Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the first iteration.
+# Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the
+# first iteration.
 START_UP: Final = 60.0
-# The name of the lock file and of the xdist group that keep xdist workers from running worlds at the same time, because
-# their processes would starve each other.
+# The name of the lock file and of the xdist group that keep xdist workers from running worlds at
+# the same time, because their processes would starve each other.
 WORLD_GROUP: Final = "leakcheck-worlds"
 
 # What each rank writes besides its part of the board.
 _SENT: Final[tuple[Literal["messages", "stack"], ...]] = ("messages", "stack")
-# How many times as long a run may take that looks for the cause of a memory peak, since it traces all allocations.
+# How many times as long a run may take that looks for the cause of a memory peak, since it traces
+# all allocations.
 _NAMING_SLOWDOWN: Final = 4.0
 
 # It sets `sys.path` first, so that the child process imports the same modules as this process.
@@ -111,7 +114,8 @@ class Subprocess:
                 line.look(str(self.iteration or "") if sizing is None else "")
 
         if has_timeout(item):
-            # Stop the timer of this process. The child process has its own, which starts with the test.
+            # Stop the timer of this process. The child process has its own, which starts with the
+            # test.
             item.ihook.pytest_timeout_cancel_timer(item=item)
         if sizing is not None:
             # A forked process shares memory with its server, so its peaks are lower.
@@ -131,13 +135,19 @@ class Subprocess:
         not_forked: str = "",
         server: ForkServer | None = None,
     ) -> Answer:
-        # Not in a private folder of this process, so that the paths of sockets do not become too long.
+        # Not in a private folder of this process, so that the paths of sockets do not become too
+        # long.
         with temporary_folder(self._item.config.stash.get(SESSION_FOLDER, None)) as folder:
-            start = _prepare(self._item, folder, sizing, self._effort.max_time, not_forked=not_forked)
+            start = _prepare(
+                self._item, folder, sizing, self._effort.max_time, not_forked=not_forked
+            )
             if server is not None:
                 start = replace(start, fork=partial(server.fork, folder / "start"))
             return _read_answer(
-                folder, supervisor.run(start, folder, look), sizing.ranks if sizing else 1, children.peak
+                folder,
+                supervisor.run(start, folder, look),
+                sizing.ranks if sizing else 1,
+                children.peak,
             )
 
     def _find_server(self, waiting: Callable[[], None]) -> tuple[str, ForkServer | None]:
@@ -156,7 +166,9 @@ class Subprocess:
             def prepare(folder: Path, connection: int) -> supervisor.Start:
                 return _prepare(item, folder, None, self._effort.max_time, server=connection)
 
-            server = config.stash[_SERVER] = ForkServer(prepare, config.stash.get(SESSION_FOLDER, None), given, waiting)
+            server = config.stash[_SERVER] = ForkServer(
+                prepare, config.stash.get(SESSION_FOLDER, None), given, waiting
+            )
             config.add_cleanup(server.close)
         why_not = server.collect(_relative_path(item.path, config.invocation_params.dir))
         return why_not, None if why_not else server
@@ -168,7 +180,9 @@ class World(Subprocess):
     def run(self, sizing: Sizing | None = None) -> Answer:
         """Run the item as `Subprocess` does, but only one world at a time in all xdist workers of the session."""
         if sizing is not None and sizing.engine == "gloo" and find_spec("torch") is None:
-            raise Unavailable('engine="gloo" needs torch.distributed, and torch is not installed here')
+            raise Unavailable(
+                'engine="gloo" needs torch.distributed, and torch is not installed here'
+            )
         config = self._item.config
         with ExitStack() as lock:
             if is_worker(config) and not supervisor.unsupported():
@@ -180,7 +194,8 @@ class World(Subprocess):
             return super().run(sizing)
 
 
-# The engines of worlds whose ranks are processes, by the name that a mark gives; all other tests run in one process.
+# The engines of worlds whose ranks are processes, by the name that a mark gives; all other tests
+# run in one process.
 WORLDS: Final[Mapping[str, type[Subprocess]]] = {"process": World, "gloo": World}
 
 
@@ -192,8 +207,12 @@ def _prepare(
     `fields` are further ones of the task.
     """
     config = item.config
-    colored = config.pluginmanager.hasplugin("terminalreporter") and config.get_terminal_writer().hasmarkup
-    # The child's ``tmp_path`` lies in that of the session, as with xdist workers: pytest removes both together.
+    colored = (
+        config.pluginmanager.hasplugin("terminalreporter")
+        and config.get_terminal_writer().hasmarkup
+    )
+    # The child's ``tmp_path`` lies in that of the session, as with xdist workers: pytest removes
+    # both together.
     factory = getattr(config, "_tmp_path_factory", None)
     in_main_thread = threading.current_thread() is threading.main_thread()
     task = Task(
@@ -204,7 +223,8 @@ def _prepare(
         if factory is not None
         else None,
         color="yes" if colored else "no",
-        # The kernel sends the parent-death signal to the child process when the thread that started it ends.
+        # The kernel sends the parent-death signal to the child process when the thread that started
+        # it ends.
         parent=os.getpid() if in_main_thread else 0,
         worker=getattr(config, "workerinput", None),
         sizing=sizing,
@@ -220,7 +240,11 @@ def _prepare(
     program, start = folder / supervisor.PROGRAM, folder / "start"
     ranks = range(sizing.ranks if sizing else 1)
     # No other user reads them, whatever the umask is.
-    for path in (program, start, *(supervisor.file_of(folder, what, rank) for rank in ranks for what in _SENT)):
+    for path in (
+        program,
+        start,
+        *(supervisor.file_of(folder, what, rank) for rank in ranks for what in _SENT),
+    ):
         path.touch(0o600, exist_ok=False)
     program.write_text(_CHILD_PROGRAM, encoding="utf-8")
     # This interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on.
@@ -228,7 +252,11 @@ def _prepare(
     command = [sys.executable, *flags, str(program), str(start)]
     # The name of pytest-cov as a plugin depends on the way in which it was loaded.
     options = ["--no-cov"] if hasattr(config.option, "no_cov") else []
-    options += ["-p", "pytest_leakcheck.plugin.isolation.child_session", f"--leakcheck-task={start}"]
+    options += [
+        "-p",
+        "pytest_leakcheck.plugin.isolation.child_session",
+        f"--leakcheck-task={start}",
+    ]
     given = {
         **encode(task),
         "path": [str(path) for path in sys.path],
@@ -236,7 +264,9 @@ def _prepare(
         "options": options,
         "server": task.server,
         # The arguments of `launch`.
-        "world": sizing and sizing.of_processes and (sizing.ranks, command, str(folder), task.parent),
+        "world": sizing
+        and sizing.of_processes
+        and (sizing.ranks, command, str(folder), task.parent),
     }
     start.write_text(json.dumps(given, default=str), encoding="utf-8")
     return supervisor.Start(
@@ -259,22 +289,31 @@ def _session_arguments(config: pytest.Config) -> tuple[str, ...]:
     if keys.ARGUMENTS in config.stash:
         return config.stash[keys.ARGUMENTS]
     given = config.invocation_params
-    plugins = [word for name in given.plugins or () if isinstance(name, str) for word in ("-p", name)]
+    plugins = [
+        word for name in given.plugins or () if isinstance(name, str) for word in ("-p", name)
+    ]
     return (*plugins, *map(str, given.args))
 
 
 def _relative_path(path: Path, folder: Path) -> str:
-    # pytest reads a "[" in a path as the start of parameters. A relative path leaves out the folders above, whose names
-    # may contain one.
+    # pytest reads a "[" in a path as the start of parameters. A relative path leaves out the
+    # folders above, whose names may contain one.
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
 
 
 def _read_answer(folder: Path, ended: supervisor.ProcessEnd, ranks: int, children: int) -> Answer:
     if ended.unsent:
-        raise OSError(ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}")
+        raise OSError(
+            ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}"
+        )
     with OriginalFunctions():
-        messages = tuple(read_lines(read_text(supervisor.file_of(folder, "messages", rank))) for rank in range(ranks))
-        stacks = tuple(read_text(supervisor.file_of(folder, "stack", rank)) for rank in range(ranks))
+        messages = tuple(
+            read_lines(read_text(supervisor.file_of(folder, "messages", rank)))
+            for rank in range(ranks)
+        )
+        stacks = tuple(
+            read_text(supervisor.file_of(folder, "stack", rank)) for rank in range(ranks)
+        )
         # The launcher of the ranks writes it, unless it is killed.
         failures = read_failures(read_text(folder / "failures"))
     return Answer(ended, messages, stacks, failures, children)

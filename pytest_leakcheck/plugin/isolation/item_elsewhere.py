@@ -1,7 +1,7 @@
 """Run an item by an engine, once or at each size of an axis, and log its reports in this process.
 
-Consumers of the reports see the same as for a run in this process. A process that dies, hangs or does not find the test
-results in a failed report with the reason.
+Consumers of the reports see the same as for a run in this process. A process that dies, hangs or
+does not find the test results in a failed report with the reason.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ from pytest_leakcheck.report.finding_text import junit_properties
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.processes import supervisor
 
-# Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at the smallest size.
+# Seconds. The memory peak is analyzed at a size whose run took at most this long; if none did, at
+# the smallest size.
 _MAX_QUICK_SECONDS: Final = 12.0
 _ADVICE_UNREADABLE: Final = "the test writes into files of the plugin, or replaces what pytest has made of its report: run it without the plugin"
 
@@ -65,7 +66,9 @@ _ADVICE_UNREADABLE: Final = "the test writes into files of the plugin, or replac
 class ItemElsewhere(ABC):
     """An item that an engine runs: a subclass tells what to run and how to judge the answers; the end is the same."""
 
-    def __init__(self, item: pytest.Item, settings: Settings, effort: Effort, engine: str = "") -> None:
+    def __init__(
+        self, item: pytest.Item, settings: Settings, effort: Effort, engine: str = ""
+    ) -> None:
         self._item, self._settings, self._effort = item, settings, effort
         self._engine = WORLDS.get(engine, Subprocess)(item, effort)
         self._began = clock.monotonic()
@@ -97,7 +100,9 @@ class ItemElsewhere(ABC):
         """Run the item, and return the reports to log."""
 
     @abstractmethod
-    def _make_finding(self, recording: Recording, verdicts: Sequence[Verdict], policy: Policy) -> Finding:
+    def _make_finding(
+        self, recording: Recording, verdicts: Sequence[Verdict], policy: Policy
+    ) -> Finding:
         """Return the finding on the item; `recording` has no readings."""
 
     @abstractmethod
@@ -111,13 +116,19 @@ class ItemElsewhere(ABC):
     def _conclude(self, verdicts: Sequence[Verdict], stopped: Stopped = "judged") -> Finding:
         """Conclude what no process has concluded; a lost test is red in any case."""
         seconds, environment = round(clock.monotonic() - self._began, 6), describe_environment()
-        recording = Recording(self._item.nodeid, (), seconds=seconds, stopped=stopped, environment=environment)
+        recording = Recording(
+            self._item.nodeid, (), seconds=seconds, stopped=stopped, environment=environment
+        )
         lost = ("inconclusive",) if stopped == "lost" else ()
         policy = Policy((*self._settings.fail_on, *lost), self._settings.missing)
         return self._make_finding(recording, verdicts, policy)
 
     def _report_lost(
-        self, loss: Loss, resource: str, iterations: int = 0, when: Literal["call", "teardown"] = "call"
+        self,
+        loss: Loss,
+        resource: str,
+        iterations: int = 0,
+        when: Literal["call", "teardown"] = "call",
     ) -> pytest.TestReport:
         """Return the report with the red finding on a lost test, and how its process ended."""
         verdict = process_lost(resource, iterations, loss.reason, loss.advice)
@@ -140,7 +151,9 @@ class IsolatedItem(ItemElsewhere):
             raise
         except Unreadable as error:
             loss = _unreadable(error)
-            return [self._conclude([process_lost(self._resource, 0, loss.reason, loss.advice)], "lost")]
+            return [
+                self._conclude([process_lost(self._resource, 0, loss.reason, loss.advice)], "lost")
+            ]
         except Exception as error:  # noqa: BLE001 - errors of others are raised again
             return [self._conclude(self._verdicts_without(error))]
         found = [one for report in reports for one in findings_of(getattr(report, "leakcheck", ""))]
@@ -172,13 +185,20 @@ class IsolatedItem(ItemElsewhere):
         phases = [report.when for report in reports if not is_of_subtest(report)]
         if "teardown" not in phases:
             under = f", under a ceiling of {self._plan.ceiling}" if self._plan.ceiling.sizes else ""
-            loss, iterations = explain_loss(answer, self._effort, under=under), max(0, answer.ended.iteration - 1)
+            loss, iterations = (
+                explain_loss(answer, self._effort, under=under),
+                max(0, answer.ended.iteration - 1),
+            )
             when: Literal["call", "teardown"] = "teardown" if "call" in phases else "call"
             reports.append(self._report_lost(loss, self._resource, iterations, when))
         return reports
 
-    def _make_finding(self, recording: Recording, verdicts: Sequence[Verdict], policy: Policy) -> Finding:
-        how = {"lost": "ended without a verdict", "interrupted": "interrupted by Ctrl-C"}.get(recording.stopped)
+    def _make_finding(
+        self, recording: Recording, verdicts: Sequence[Verdict], policy: Policy
+    ) -> Finding:
+        how = {"lost": "ended without a verdict", "interrupted": "interrupted by Ctrl-C"}.get(
+            recording.stopped
+        )
         if how is not None:
             recording = replace(recording, environment={**recording.environment, "isolated": how})
         return conclude(Result(self._plan, recording, tuple(verdicts), {}), policy)
@@ -203,7 +223,9 @@ class IsolatedItem(ItemElsewhere):
 def _crash_of(report: pytest.TestReport | None) -> str:
     """Return the first line of why a test failed or was skipped."""
     crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
-    text = crash.message if crash is not None else getattr(report, "longreprtext", "") or "no verdict"
+    text = (
+        crash.message if crash is not None else getattr(report, "longreprtext", "") or "no verdict"
+    )
     return str(text).strip().splitlines()[-1 if crash is None else 0]
 
 
@@ -245,7 +267,11 @@ def explain_loss(answer: Answer, effort: Effort, at: str = "", under: str = "") 
     said = (("Captured stderr of the subprocess", output),) if output else ()
     # The stacks of processes that were ended from outside.
     name = "stack of rank {}" if len(answer.stacks) > 1 else "stack of the process"
-    stacks = [(name.format(rank), supervisor.excerpt(one)) for rank, one in enumerate(answer.stacks) if one.strip()]
+    stacks = [
+        (name.format(rank), supervisor.excerpt(one))
+        for rank, one in enumerate(answer.stacks)
+        if one.strip()
+    ]
     return Loss(reason, advice, (*said, *stacks))
 
 
@@ -271,7 +297,11 @@ def _stuck_ranks(answer: Answer) -> list[int]:
     """List the ranks without a recording, or else all; leave out those in a collective operation, unless all are."""
     ranks = range(len(answer.messages))
     stuck = [rank for rank in ranks if not answer.messages[rank].recordings] or list(ranks)
-    return [rank for rank in stuck if "/torch/distributed/distributed_c10d.py" not in answer.stacks[rank]] or stuck
+    return [
+        rank
+        for rank in stuck
+        if "/torch/distributed/distributed_c10d.py" not in answer.stacks[rank]
+    ] or stuck
 
 
 def plan_sizes(item: pytest.Item) -> None:
@@ -279,11 +309,15 @@ def plan_sizes(item: pytest.Item) -> None:
     if keys.SWEEP in item.stash:
         return
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
-        wrong = "only a function can take the size of an axis as an argument: write def test_it(shards)"
+        wrong = (
+            "only a function can take the size of an axis as an argument: write def test_it(shards)"
+        )
         raise InputError(f"{SCALING}: {wrong}")
     sweep = item.stash[keys.SWEEP] = read_sweep(item.iter_markers(), item.fixturenames)
     if sweep.engine == "thread" and iscoroutinefunction(item.obj):
-        wrong = f'engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
+        wrong = (
+            f'engine="thread" runs a function in each rank, not a coroutine: write def {item.name}'
+        )
         raise InputError(f"{SCALING}: {wrong}")
     if sweep.engine and (has_xdist(item.config) or is_worker(item.config)):
         item.add_marker(pytest.mark.xdist_group(WORLD_GROUP))
@@ -292,8 +326,8 @@ def plan_sizes(item: pytest.Item) -> None:
 class ScaledItem(ItemElsewhere):
     """An item that is run at each size of its axis, each in a subprocess or world (a group of ranks) of its own.
 
-    The session logs the reports of the run at the largest size, with the finding in place of the outcome of the body, or
-    those of a run in which the test itself fails.
+    The session logs the reports of the run at the largest size, with the finding in place of the
+    outcome of the body, or those of a run in which the test itself fails.
     """
 
     def __init__(self, item: pytest.Item, settings: Settings) -> None:
@@ -319,11 +353,15 @@ class ScaledItem(ItemElsewhere):
                 warn(self._item, sent.warnings)
             if own := _find_own_failure(self._item, at, answer):
                 return own
-            recordings = tuple(recording for sent in answer.messages for recording in sent.recordings[:1])
+            recordings = tuple(
+                recording for sent in answer.messages for recording in sent.recordings[:1]
+            )
             if answer.is_lost or len(recordings) < len(answer.messages):
                 loss = explain_loss(answer, self._effort, at)
                 return [self._report_lost(loss, self._resource)]
-            self._points.append(Point(size, recordings, answer.children, round(answer.ended.seconds, 3)))
+            self._points.append(
+                Point(size, recordings, answer.children, round(answer.ended.seconds, 3))
+            )
             self._culprits = answer.culprits
             last = reports_of(self._item, answer.messages[0])
         judged = self._judge()
@@ -336,7 +374,10 @@ class ScaledItem(ItemElsewhere):
             if one.when == "teardown":
                 # The report from which JUnit's XML takes the properties of a test.
                 one.user_properties += junit_properties(finding)
-        return [make_report(self._item, finding, one.sections) if one.when == "call" else one for one in last]
+        return [
+            make_report(self._item, finding, one.sections) if one.when == "call" else one
+            for one in last
+        ]
 
     def _judge(self) -> list[Verdict]:
         return [_judge_aim(self._scaled(), aim) for aim in self._sweep.aims]
@@ -350,7 +391,10 @@ class ScaledItem(ItemElsewhere):
 
     def _explain_memory_peak(self) -> list[Culprit]:
         """Run the test at its most informative size, or else its smallest, to find what its memory peak is made of."""
-        smallest, informative = self._points[0], self._scaled().most_informative_point(_MAX_QUICK_SECONDS)
+        smallest, informative = (
+            self._points[0],
+            self._scaled().most_informative_point(_MAX_QUICK_SECONDS),
+        )
         for point in (informative, smallest) if informative is not smallest else (smallest,):
             in_children = point.children >= point.peak(RESIDENT, "per_rank")
             answer = self._run_size(point.size, naming=point.near_peak)
@@ -364,16 +408,22 @@ class ScaledItem(ItemElsewhere):
         return [Culprit(RESIDENT, unresolved=dict.fromkeys(("site", "owner"), reason))]
 
     def _run_size(self, size: int, naming: int = 0) -> Answer:
-        return self._engine.run(Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming))
+        return self._engine.run(
+            Sizing(self._sweep.axis, size, self._sweep.resources, self._sweep.engine, naming)
+        )
 
     def _scaled(self) -> Scaled:
         return Scaled(self._sweep.axis, self._sweep.engine, tuple(self._points))
 
-    def _make_finding(self, recording: Recording, verdicts: Sequence[Verdict], policy: Policy) -> Finding:
+    def _make_finding(
+        self, recording: Recording, verdicts: Sequence[Verdict], policy: Policy
+    ) -> Finding:
         budgets: dict[str, str] = {}
         for aim in self._sweep.aims:
             budgets[aim.resource] = ", ".join(filter(None, (budgets.get(aim.resource), str(aim))))
-        return conclude_sizes(recording, budgets, verdicts, self._scaled(), policy, self._sweep.reason, self._culprits)
+        return conclude_sizes(
+            recording, budgets, verdicts, self._scaled(), policy, self._sweep.reason, self._culprits
+        )
 
 
 def _judge_aim(scaled: Scaled, aim: FigureBound) -> Verdict:
@@ -406,10 +456,13 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
     found: list[tuple[float, int, list[pytest.TestReport]]] = []
     for rank, sent in enumerate(answer.messages):
         reports = reports_of(item, sent)
-        odd = [report.stop for report in reports if not report.passed or hasattr(report, "wasxfail")]
+        odd = [
+            report.stop for report in reports if not report.passed or hasattr(report, "wasxfail")
+        ]
         if odd:
             found.append((odd[0], rank, reports))
-    # A rank that ended without a last message is the cause of the failures of the others, so these are not reported.
+    # A rank that ended without a last message is the cause of the failures of the others, so these
+    # are not reported.
     if not found or answer.silent_ranks:
         return []
     # The first failure may have caused those of the other ranks.
@@ -424,8 +477,8 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
 def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
     """Add a verdict on each budget with a peak to the result of the repetition, unless that result is red (failing).
 
-    If a peak is exceeded, the culprit is the known cause of the first exceeded peak. If the process cannot be started,
-    the verdicts on peaks are ``unavailable``.
+    If a peak is exceeded, the culprit is the known cause of the first exceeded peak. If the process
+    cannot be started, the verdicts on peaks are ``unavailable``.
     """
     budgets = [budget for budget in result.plan.budgets if budget.peak is not None]
     if any(verdict.outcome in RED for verdict in result.verdicts):
@@ -433,7 +486,9 @@ def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result
     try:
         return _measure_peaks(Subprocess(item, effort_of(settings)), result, budgets)
     except Exception as error:  # noqa: BLE001 - errors of others are raised again
-        missing = tuple(unavailable(budget.resource, why_failed(error), peak=True) for budget in budgets)
+        missing = tuple(
+            unavailable(budget.resource, why_failed(error), peak=True) for budget in budgets
+        )
     return replace(result, verdicts=(*result.verdicts, *missing))
 
 
@@ -449,4 +504,6 @@ def _measure_peaks(engine: Subprocess, result: Result, budgets: list[Budget]) ->
         if red.resource == RESIDENT and point.near_peak > 0:
             answer = engine.run(replace(sizing, naming=point.near_peak))
         culprit = next((one for one in answer.culprits if one.resource == red.resource), None)
-    return replace(result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit)
+    return replace(
+        result, verdicts=(*result.verdicts, *verdicts), culprit=culprit or result.culprit
+    )

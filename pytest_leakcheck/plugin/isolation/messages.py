@@ -24,15 +24,19 @@ class Task:
 
     Attributes:
         test: The node id in the session, without xdist's group names.
-        folder: The folder that both processes use; the child process writes its messages there, one line of JSON each.
+        folder: The folder that both processes use; the child process writes its messages there, one
+            line of JSON each.
         basetemp: The folder for ``tmp_path``; None if pytest chooses it.
         color: ``yes`` or ``no``.
         parent: The pid of the process whose end also ends the child process; 0 for none.
-        worker: The `workerinput` that an xdist worker got from its controller; None outside of a worker.
+        worker: The `workerinput` that an xdist worker got from its controller; None outside of a
+            worker.
         sizing: For a test that runs once to measure its peaks; None repeats the test.
-        arguments: The command line of the session, for a process that the child process starts in turn.
+        arguments: The command line of the session, for a process that the child process starts in
+            turn.
         reports: The folder of the session's reports; empty if it writes none.
-        not_forked: Why the process of a repeated test was started, and not forked by a server; empty if it was.
+        not_forked: Why the process of a repeated test was started, and not forked by a server;
+            empty if it was.
         server: For a server that forks the processes, the descriptor of its connection; 0 for none.
     """
 
@@ -104,7 +108,9 @@ def read_lines(text: str) -> Messages:
     if len(lines) > _MAX_LINES:
         raise Unreadable(f"more than {_MAX_LINES} lines")
     found = [Messages(), *(parse(Messages, line) for line in lines)]
-    return Messages(*(_add_up([getattr(new, one.name) for new in found]) for one in fields(Messages)))
+    return Messages(
+        *(_add_up([getattr(new, one.name) for new in found]) for one in fields(Messages))
+    )
 
 
 def _add_up(parts: list[Any]) -> Any:
@@ -126,7 +132,8 @@ class Answer:
     """The result of running an item in one or more child processes.
 
     Attributes:
-        messages: What each process has sent, by rank (its number among the processes that run the test together).
+        messages: What each process has sent, by rank (its number among the processes that run the
+            test together).
         stacks: The stack of each process that had to be ended, by rank; empty for the others.
         failures: The exit status of each rank that failed, as its launcher saw it.
         children: The peak memory of child processes, in bytes; 0 if it was not observed.
@@ -141,7 +148,11 @@ class Answer:
     @property
     def silent_ranks(self) -> list[int]:
         """The ranks that ended by themselves before they were done."""
-        return [rank for rank, sent in enumerate(self.messages) if not self.stacks[rank] and not sent.done]
+        return [
+            rank
+            for rank, sent in enumerate(self.messages)
+            if not self.stacks[rank] and not sent.done
+        ]
 
     @property
     def is_lost(self) -> bool:

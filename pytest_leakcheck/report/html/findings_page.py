@@ -13,16 +13,43 @@ from typing import Final
 
 from pytest_leakcheck.model.culprit import Culprit, Site, digest_of
 from pytest_leakcheck.model.escaping import escape_controls
-from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Causes, Colour, Finding, Verdict, key_of_cause
+from pytest_leakcheck.model.finding import (
+    WORST_FIRST,
+    Cause,
+    Causes,
+    Colour,
+    Finding,
+    Verdict,
+    key_of_cause,
+)
 from pytest_leakcheck.model.resources import DEVICE_MEMORY, GAUGE_PREFIX, RESOURCES, with_rows_of
 from pytest_leakcheck.model.units import format_amount, format_count, format_rate
-from pytest_leakcheck.report.finding_text import consequence, green_lines, groups_of, headline, limit_ahead
+from pytest_leakcheck.report.finding_text import (
+    consequence,
+    green_lines,
+    groups_of,
+    headline,
+    limit_ahead,
+)
 from pytest_leakcheck.report.glyphs import Row, in_quotes
-from pytest_leakcheck.report.html.page import XY, Card, Cell, Chart, Curve, Entry, Limit, Page, Part, Section, Tone
+from pytest_leakcheck.report.html.page import (
+    XY,
+    Card,
+    Cell,
+    Chart,
+    Curve,
+    Entry,
+    Limit,
+    Page,
+    Part,
+    Section,
+    Tone,
+)
 from pytest_leakcheck.report.json_file import Report, Session
 from pytest_leakcheck.report.summary import Tally
 
-# Cards with a chart: a browser takes a millisecond for each. The others have their readings in the text.
+# Cards with a chart: a browser takes a millisecond for each. The others have their readings in the
+# text.
 _MAX_CHARTED: Final = 200
 # A longer table is folded.
 _MAX_ROWS: Final = 20
@@ -41,7 +68,9 @@ _MISSING_VERDICTS: Final = ("inconclusive", "unavailable")
 _PATH_NOTE: Final = "Sizes include the warm-up, and the iterations that searched for the cause."
 
 
-def page_of_report(report: Report, title: str, *, source: bool = True, folder: Path | None = None) -> Page:
+def page_of_report(
+    report: Report, title: str, *, source: bool = True, folder: Path | None = None
+) -> Page:
     """Build the page of a report, with lines of source unless `source` or the session leaves them out.
 
     With a `folder`, files elsewhere are not read: a report may come from anybody.
@@ -49,7 +78,10 @@ def page_of_report(report: Report, title: str, *, source: bool = True, folder: P
     with with_rows_of(report.resources):
         findings, session = report.findings, report.session or Session()
         if folder is not None:
-            findings = tuple(one if _is_below(one, folder.resolve()) else _without_digest(one) for one in findings)
+            findings = tuple(
+                one if _is_below(one, folder.resolve()) else _without_digest(one)
+                for one in findings
+            )
         cards = _cards_of(findings, session if source else replace(session, source=False))
         tally = Tally(findings)
         headline_of_all = session.headline or (tally.headline(tally.seconds) if tally.worst else "")
@@ -61,15 +93,26 @@ def page_of_report(report: Report, title: str, *, source: bool = True, folder: P
         sections = (
             Section("Causes" if cards else "", cards=cards),
             _table_of([one for one in findings if one.colour != "green"], anchors),
-            Section("Green tests", "The smallest leak that each would have caught:", entries=rows, folded=True),
+            Section(
+                "Green tests",
+                "The smallest leak that each would have caught:",
+                entries=rows,
+                folded=True,
+            ),
         )
         return Page(
             title,
             _counts(cards, tally),
-            tuple(filter(None, (headline_of_all, tally.memory_not_judged, *session.notes, *tally.not_read))),
+            tuple(
+                filter(
+                    None,
+                    (headline_of_all, tally.memory_not_judged, *session.notes, *tally.not_read),
+                )
+            ),
             tuple(row for row in _facts(findings, session) if row[1]),
             tuple(one for one in sections if one.cards or one.entries or one.table),
-            partial=report.session is None or any(one.recording.stopped == "interrupted" for one in findings),
+            partial=report.session is None
+            or any(one.recording.stopped == "interrupted" for one in findings),
         )
 
 
@@ -80,14 +123,21 @@ def _cards_of(findings: Sequence[Finding], session: Session) -> tuple[Card, ...]
         groups.setdefault(key_of_cause(finding), []).append(finding)
 
     def rank(one: Cause) -> tuple[bool, bool, int, float, int]:
-        # Not from the level at which the test begins, which is higher after the leaks of other tests.
+        # Not from the level at which the test begins, which is higher after the leaks of other
+        # tests.
         ahead = limit_ahead(groups[one.finding, one.outcome][0])
         steps, outcome = ahead[1] / one.fastest if ahead else inf, WORST_FIRST.index(one.outcome)
         return one.colour != "red", not one.known, outcome, steps, -len(one.tests)
 
     causes = sorted(Causes(findings).list(), key=rank)
     return tuple(
-        card_of_cause(cause, groups[cause.finding, cause.outcome], session, f"cause-{at}", charts=at <= _MAX_CHARTED)
+        card_of_cause(
+            cause,
+            groups[cause.finding, cause.outcome],
+            session,
+            f"cause-{at}",
+            charts=at <= _MAX_CHARTED,
+        )
         for at, cause in enumerate(causes, start=1)
     )
 
@@ -95,8 +145,14 @@ def _cards_of(findings: Sequence[Finding], session: Session) -> tuple[Card, ...]
 def _table_of(findings: Sequence[Finding], anchors: Mapping[str, str]) -> Section:
     """Return the table of the findings and the resources that they judge; `anchors` has the card of each test."""
     verdicts = [verdict for finding in findings for verdict in finding.verdicts]
-    judged, not_green = {one.resource for one in verdicts}, {one.resource for one in verdicts if one.colour != "green"}
-    resources = [*(name for name in RESOURCES if name in judged), *sorted(judged.difference(RESOURCES))]
+    judged, not_green = (
+        {one.resource for one in verdicts},
+        {one.resource for one in verdicts if one.colour != "green"},
+    )
+    resources = [
+        *(name for name in RESOURCES if name in judged),
+        *sorted(judged.difference(RESOURCES)),
+    ]
     # On a narrow screen, only the first columns show.
     resources.sort(key=lambda name: name not in not_green)
     rows = []
@@ -105,7 +161,9 @@ def _table_of(findings: Sequence[Finding], anchors: Mapping[str, str]) -> Sectio
         cells = tuple(_cell(by_resource.get(name)) for name in resources)
         rows.append((finding.test, TONES[finding.colour], anchors.get(finding.test, ""), cells))
     columns = tuple(name.removeprefix(GAUGE_PREFIX) for name in resources)
-    return Section("Tests and resources", columns=columns, table=tuple(rows), folded=len(rows) > _MAX_ROWS)
+    return Section(
+        "Tests and resources", columns=columns, table=tuple(rows), folded=len(rows) > _MAX_ROWS
+    )
 
 
 def _cell(verdict: Verdict | None) -> Cell:
@@ -121,7 +179,9 @@ def _counts(cards: Sequence[Card], tally: Tally) -> tuple[Cell, ...]:
     tones = Counter(card.tone for card in cards)
     tones["good"] = sum(outcome == "ok" for outcome in tally.worst.values())
     words: dict[Tone, str] = {"bad": "red cause", "unsure": "yellow cause", "good": "green test"}
-    found = tuple((format_count(tones[tone], word), tone) for tone, word in words.items() if tones[tone])
+    found = tuple(
+        (format_count(tones[tone], word), tone) for tone, word in words.items() if tones[tone]
+    )
     return found or (("No test was measured.", "plain"),)
 
 
@@ -129,13 +189,20 @@ def _facts(findings: Sequence[Finding], session: Session) -> Iterator[Row]:
     yield "duration", f"{session.seconds:,.1f} s" if session.seconds else ""
     yield "host", session.host
     yield "commit", session.commit[:12]
-    environment = next((one.recording.environment for one in findings if one.recording.environment), {})
-    versions = {**session.versions, **{name: text for name, text in environment.items() if name in _VERSIONS}}
+    environment = next(
+        (one.recording.environment for one in findings if one.recording.environment), {}
+    )
+    versions = {
+        **session.versions,
+        **{name: text for name, text in environment.items() if name in _VERSIONS},
+    }
     yield "versions", ", ".join(f"{name} {text}" for name, text in versions.items())
     yield "command", session.command
 
 
-def card_of_cause(cause: Cause, findings: Sequence[Finding], session: Session, anchor: str, *, charts: bool) -> Card:
+def card_of_cause(
+    cause: Cause, findings: Sequence[Finding], session: Session, anchor: str, *, charts: bool
+) -> Card:
     """Build the card of a cause, which describes the first of its findings, as in the terminal.
 
     Without `charts`, the readings are still in its text. `anchor` is the id of the card.
@@ -148,12 +215,16 @@ def card_of_cause(cause: Cause, findings: Sequence[Finding], session: Session, a
         badge=f"known {card.badge}" if cause.known else card.badge,
         # Equal rates are in the title.
         about=(*card.about[:1], count, *([cause.rates] if " to " in cause.rates else [])),
-        tests=tuple(Entry(one.test, headline(one, _HEADING_WIDTH), TONES[one.colour]) for one in findings),
+        tests=tuple(
+            Entry(one.test, headline(one, _HEADING_WIDTH), TONES[one.colour]) for one in findings
+        ),
         anchor=anchor,
     )
 
 
-def card_of_finding(finding: Finding, session: Session, charts: Iterable[Chart] = (), command: str = "") -> Card:
+def card_of_finding(
+    finding: Finding, session: Session, charts: Iterable[Chart] = (), command: str = ""
+) -> Card:
     """Build the card of one test; without a shell `command` that measures it again, that of the session is used."""
     # Of the finding as it is: the line of source is part of what is hashed.
     fingerprint = finding.fingerprint
@@ -181,7 +252,11 @@ def since(finding: Finding) -> str:
     """
     verdict, recording = finding.verdict, finding.recording
     series = recording.find(verdict.resource)
-    if series is None or finding.scaled is not None or verdict.outcome in (*_MISSING_VERDICTS, "ok"):
+    if (
+        series is None
+        or finding.scaled is not None
+        or verdict.outcome in (*_MISSING_VERDICTS, "ok")
+    ):
         return ""
     if verdict.outcome == "unclosed":
         begin = next((at for at, released in enumerate(series.released, start=1) if released), 0)
@@ -228,8 +303,16 @@ def _parts(finding: Finding, session: Session, command: str) -> Iterator[Part]:
     made = Part("Where it is made", gather("origin"), excerpt)
     held = Part("What holds it", gather("holder", "held"), path=path, note=note)
     to_do = Part("What to do", gather("hint", "advice"), command=command)
-    yield from (one for one in (made, held, to_do) if outcome != "ok" and (one.rows or one.path or one.command))
-    yield Part("What was measured", gather("verdict", "series", "settings"), command=command if outcome == "ok" else "")
+    yield from (
+        one
+        for one in (made, held, to_do)
+        if outcome != "ok" and (one.rows or one.path or one.command)
+    )
+    yield Part(
+        "What was measured",
+        gather("verdict", "series", "settings"),
+        command=command if outcome == "ok" else "",
+    )
 
 
 def _shown_site(culprit: Culprit) -> Site | None:
@@ -244,12 +327,17 @@ def _is_below(finding: Finding, folder: Path) -> bool:
 
 
 def _without_digest(finding: Finding) -> Finding:
-    return replace(finding, culprit=replace(finding.culprit, digest="")) if finding.culprit is not None else finding
+    return (
+        replace(finding, culprit=replace(finding.culprit, digest=""))
+        if finding.culprit is not None
+        else finding
+    )
 
 
 def _excerpt(culprit: Culprit) -> tuple[tuple[int, str, bool], ...]:
     """Return the lines around the one to change; nothing if the file cannot be read, or is another one by now."""
-    # The name comes from a report, which may come from anywhere. Only who has the file knows its digest.
+    # The name comes from a report, which may come from anywhere. Only who has the file knows its
+    # digest.
     if (site := _shown_site(culprit)) is None or not site.file.endswith(".py"):
         return ()
     path = Path(site.file)
@@ -274,11 +362,16 @@ def _without_source(finding: Finding) -> Finding:
 
 
 def chart_of_verdict(
-    finding: Finding, verdict: Verdict, title: str = "", name: str = "", beside: Iterable[Curve | None] = ()
+    finding: Finding,
+    verdict: Verdict,
+    title: str = "",
+    name: str = "",
+    beside: Iterable[Curve | None] = (),
 ) -> Chart | None:
     """Return the chart of one verdict; None if `curve_of` finds too few readings.
 
-    Without a `title`, the resource is described. `name` distinguishes the curve from those `beside` it.
+    Without a `title`, the resource is described. `name` distinguishes the curve from those `beside`
+    it.
     """
     released = verdict.outcome == "unclosed"
     curve = curve_of(finding, verdict, name, released=released)
@@ -296,7 +389,9 @@ def chart_of_verdict(
         verdict.traits.unit,
         _axis_of(finding),
         (curve, *filter(None, beside)),
-        f"{verdict.resource} {verdict.outcome.replace('_', ' ')}: {verdict.reason}".removesuffix(": "),
+        f"{verdict.resource} {verdict.outcome.replace('_', ' ')}: {verdict.reason}".removesuffix(
+            ": "
+        ),
         limit,
     )
 
@@ -308,11 +403,13 @@ def _axis_of(finding: Finding) -> str:
     return f"ranks ({scaled.engine})" if scaled.engine else scaled.axis
 
 
-def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = False) -> Curve | None:
+def curve_of(
+    finding: Finding, verdict: Verdict, name: str, *, released: bool = False
+) -> Curve | None:
     """Return the readings behind one verdict as a curve; None if there are fewer than two.
 
-    For a test over an axis (an argument that takes growing sizes), it shows the peak at each size. With `released`, it
-    shows what there would be if the garbage collector had released nothing.
+    For a test over an axis (an argument that takes growing sizes), it shows the peak at each size.
+    With `released`, it shows what there would be if the garbage collector had released nothing.
     """
     tone, scaled = TONES[verdict.colour], finding.scaled
     if scaled is not None:
@@ -322,7 +419,9 @@ def curve_of(finding: Finding, verdict: Verdict, name: str, *, released: bool = 
     series = finding.recording.find(verdict.resource)
     if series is None or series.iterations < 1:
         return None
-    readings = accumulate(series.released, initial=series.readings[0]) if released else series.readings
+    readings = (
+        accumulate(series.released, initial=series.readings[0]) if released else series.readings
+    )
     points = tuple((float(at), float(value)) for at, value in enumerate(readings))
     line: tuple[XY, XY] | None = None
     # An exact counter that grows is its own line.

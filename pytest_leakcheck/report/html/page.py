@@ -16,7 +16,8 @@ from pytest_leakcheck.model.regular_file import PAGE, check_replaceable, replace
 from pytest_leakcheck.model.units import Unit, format_amount
 from pytest_leakcheck.report.glyphs import Row, printable, truncate
 
-# A result that selects a color: as it should be, not as it should be, unknown, or neither right nor wrong.
+# A result that selects a color: as it should be, not as it should be, unknown, or neither right nor
+# wrong.
 Tone: TypeAlias = Literal["good", "bad", "unsure", "plain"]
 XY: TypeAlias = tuple[float, float]
 # A result in a word.
@@ -25,8 +26,8 @@ Cell: TypeAlias = tuple[str, Tone]
 _TITLE_HEIGHT: Final = 16
 # If a section has more cards, only the first is open; the others show their headings.
 _MAX_OPENED: Final = 5
-# Size of a chart, in units of the view box (the coordinate system of the SVG). On a phone 360 pixels wide, a text of 10
-# units is about as large as the captions around the chart.
+# Size of a chart, in units of the view box (the coordinate system of the SVG). On a phone 360
+# pixels wide, a text of 10 units is about as large as the captions around the chart.
 WIDTH: Final = 340
 HEIGHT: Final = 160
 _LEFT: Final = 64
@@ -35,7 +36,8 @@ _BOTTOM: Final = HEIGHT - 20
 _LINE_HEIGHT: Final = 13
 # Letters that fit the width at a font size of 10 units.
 MAX_LETTERS: Final = 54
-# An axis on which the readings would take a smaller share than this, because the limit is far away, is broken after them.
+# An axis on which the readings would take a smaller share than this, because the limit is far away,
+# is broken after them.
 _MIN_SHARE: Final = 0.1
 # The share that they take then.
 _BROKEN_AT: Final = 0.6
@@ -45,7 +47,8 @@ _BROKEN_AT: Final = 0.6
 class Curve:
     """One series of a chart; the `name` may be empty if the chart has no other curve.
 
-    The points are in ascending order of x, in the units of the chart. `line` has both ends of the fitted line.
+    The points are in ascending order of x, in the units of the chart. `line` has both ends of the
+    fitted line.
     """
 
     name: str
@@ -66,7 +69,8 @@ class Limit(NamedTuple):
 class Chart:
     """One picture: a counter over iterations, sizes, steps or time, with at least one curve of at least one point.
 
-    The title names the counter, `unit` is that of y, `axis` what x counts, and `words` the message for screen readers.
+    The title names the counter, `unit` is that of y, `axis` what x counts, and `words` the message
+    for screen readers.
     """
 
     title: str
@@ -81,8 +85,8 @@ class Chart:
 class Part:
     """A part of a card: rows, lines of source with their numbers (the marked one is to be changed), and a path.
 
-    The path leads from a root to what is retained; its lines have notes such as how fast a container grows. The
-    `command` is one of the shell, and measures the test again.
+    The path leads from a root to what is retained; its lines have notes such as how fast a
+    container grows. The `command` is one of the shell, and measures the test again.
     """
 
     title: str
@@ -133,8 +137,8 @@ class Card:
 class Section:
     """A part of the page, with any of these contents; a `folded` one shows only its heading until it is opened.
 
-    The worst cards come first. The table has for each test its name, its tone, the id of its card and a cell for each
-    column, which is a resource.
+    The worst cards come first. The table has for each test its name, its tone, the id of its card
+    and a cell for each column, which is a resource.
     """
 
     title: str = ""
@@ -169,15 +173,20 @@ class Page:
 def render(page: Page) -> str:
     """Render the HTML of a page. Jinja escapes every text, including the labels of charts.
 
-    The page runs the one script and has the one style that are part of this package: their hashes are in its policy.
+    The page runs the one script and has the one style that are part of this package: their hashes
+    are in its policy.
     """
     # Imported here and below, because a watch describes its state without rendering it.
     from markupsafe import Markup
 
     files = resources.files("pytest_leakcheck.report.html")
-    style = "".join(files.joinpath(name).read_text(encoding="utf-8") for name in ("chart.css", "page.css"))
+    style = "".join(
+        files.joinpath(name).read_text(encoding="utf-8") for name in ("chart.css", "page.css")
+    )
     script = files.joinpath("page.js").read_text(encoding="utf-8")
-    hashes = [f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in (style, script)]
+    hashes = [
+        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in (style, script)
+    ]
     only_own = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"
     policy = f"{only_own}; style-src {hashes[0]}; script-src {hashes[1]}"
     return _render(
@@ -198,13 +207,20 @@ def render_svg(charts: Sequence[Chart]) -> str:
     """Render charts and their titles, one chart below the other, as the text of one standalone SVG file."""
     pictures = [(truncate(printable(chart.title), MAX_LETTERS), lay_out(chart)) for chart in charts]
     height = len(charts) * (HEIGHT + _TITLE_HEIGHT)
-    return _render("charts.svg.jinja", pictures=pictures, width=WIDTH, height=height, title_height=_TITLE_HEIGHT)
+    return _render(
+        "charts.svg.jinja",
+        pictures=pictures,
+        width=WIDTH,
+        height=height,
+        title_height=_TITLE_HEIGHT,
+    )
 
 
 def write_page(page: Page, folder: Path, name: str) -> Path:
     """Write the page to ``NAME.html`` in a folder, and return its path; raise as `check_page`."""
     html = check_page(folder, name)
-    # File names in the page may contain bytes that are not UTF-8. A backslash escape replaces each of them.
+    # File names in the page may contain bytes that are not UTF-8. A backslash escape replaces each
+    # of them.
     replace_file(html, render(page).encode(errors="backslashreplace"), PAGE)
     return html
 
@@ -227,7 +243,13 @@ def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("pytest_leakcheck.report.html", "")
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    return Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=loader,
+    )
 
 
 def _kind_of_line(line: str) -> str:
@@ -266,8 +288,9 @@ class Picture(NamedTuple):
 def lay_out(chart: Chart) -> Picture:
     """Compute the paths and labels of a chart.
 
-    The labels cannot overlap: each curve has a row above the picture, with its first and last value, and so has the
-    limit; values are on the left, and the first and last x are below. An axis with a far limit is broken before it.
+    The labels cannot overlap: each curve has a row above the picture, with its first and last
+    value, and so has the limit; values are on the left, and the first and last x are below. An axis
+    with a far limit is broken before it.
     """
     limit = chart.limit
     top = _LINE_HEIGHT * (len(chart.curves) + (limit is not None)) + 10
@@ -275,8 +298,15 @@ def lay_out(chart: Chart) -> Picture:
     (x0, x1), (y0, y1) = ((min(values), max(values)) for values in zip(*drawn, strict=True))
     # A constant series is drawn in the middle.
     base = _BOTTOM if y1 > y0 else (top + _BOTTOM) / 2
-    wide, tall = (_share(x1 - x0, limit.x - x0), _share(y1 - y0, limit.y - y0)) if limit is not None else (1.0, 1.0)
-    per_x, per_y = (_RIGHT - _LEFT) * wide / ((x1 - x0) or 1), (base - top) * tall / ((y1 - y0) or 1)
+    wide, tall = (
+        (_share(x1 - x0, limit.x - x0), _share(y1 - y0, limit.y - y0))
+        if limit is not None
+        else (1.0, 1.0)
+    )
+    per_x, per_y = (
+        (_RIGHT - _LEFT) * wide / ((x1 - x0) or 1),
+        (base - top) * tall / ((y1 - y0) or 1),
+    )
 
     def place(x: float, y: float) -> XY:
         # Beyond a break there is only the limit, at the end of the axis.
@@ -300,10 +330,18 @@ def lay_out(chart: Chart) -> Picture:
         axes += f"M{end + 5:.1f} {_BOTTOM + 3}l3 -6m3 0l-3 6" if wide == _BROKEN_AT else ""
         axes += f"M{_LEFT - 3} {high - 5:.1f}l6 -3m0 -3l-6 3" if tall == _BROKEN_AT else ""
         # Of values that would overlap, the limit stays.
-        heights = {y: value for y, value in heights.items() if abs(y - height) >= _LINE_HEIGHT} | {height: limit.y}
-    labels += [Label("y", _LEFT - 5, y + 3.5, format_amount(value, chart.unit)) for y, value in heights.items()]
+        heights = {y: value for y, value in heights.items() if abs(y - height) >= _LINE_HEIGHT} | {
+            height: limit.y
+        }
+    labels += [
+        Label("y", _LEFT - 5, y + 3.5, format_amount(value, chart.unit))
+        for y, value in heights.items()
+    ]
     labels += _label_x(x0, x1, end, truncate(printable(chart.axis), MAX_LETTERS // 3))
-    lines = tuple(Line(one.tone, path(_thin(one.points)), path(one.line) if one.line else "") for one in chart.curves)
+    lines = tuple(
+        Line(one.tone, path(_thin(one.points)), path(one.line) if one.line else "")
+        for one in chart.curves
+    )
     return Picture(axes, lines, tuple(labels), beyond)
 
 
@@ -317,7 +355,9 @@ def _label_x(x0: float, x1: float, end: float, axis: str) -> list[Label]:
     """Label the x axis; the last reading is at `end`, which a limit may lie beyond."""
     y, whole = HEIGHT - 6, end > _RIGHT - _LEFT
     labels = [Label("begin", _LEFT, y, f"{x0:,.6g}")]
-    labels.append(Label("x", (_LEFT + _RIGHT) / 2, y, axis) if whole else Label("y", _RIGHT, y, axis))
+    labels.append(
+        Label("x", (_LEFT + _RIGHT) / 2, y, axis) if whole else Label("y", _RIGHT, y, axis)
+    )
     # A letter takes at most 6.2 units.
     if whole or _LEFT + 50 < end < _RIGHT - 6.2 * len(axis) - 10:
         labels.append(Label("y", end, y, f"{x1:,.6g}"))

@@ -9,8 +9,8 @@ from pytest_leakcheck.probes.memory import anonymous_of, peak_of, resident_of
 from pytest_leakcheck.probes.processes import descendants, read_command_line
 from pytest_leakcheck.runner.processes.supervisor import BoardView
 
-# Seconds between samples of the children. A child's high-water mark only rises, so that samples miss at most its last
-# moments.
+# Seconds between samples of the children. A child's high-water mark only rises, so that samples
+# miss at most its last moments.
 _SAMPLE_SECONDS: Final = 0.02
 # The value of `Board.iteration` while the test's own body runs; it is lower until then.
 _BODY_STEP: Final = 2
@@ -19,9 +19,10 @@ _BODY_STEP: Final = 2
 class ChildrenPeak:
     """The highest sum (`peak`, in bytes) of the memory of all children and descendants alive at one time.
 
-    That of a child is its high-water mark. What it has had before the body of the test is subtracted. A forked child
-    begins with its parent's pages, which are not its own memory. So the anonymous memory that the measured process has
-    when the child is first seen is subtracted, unless the child has executed another program.
+    That of a child is its high-water mark. What it has had before the body of the test is
+    subtracted. A forked child begins with its parent's pages, which are not its own memory. So the
+    anonymous memory that the measured process has when the child is first seen is subtracted,
+    unless the child has executed another program.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,9 @@ class ChildrenPeak:
                 total += max(0, (mark if mark > mark_before else resident_of(child)) - resident)
                 continue
             if child not in self._first:
-                self._first[child] = min(mark, inherited) if read_command_line(str(child)) == program else 0
+                self._first[child] = (
+                    min(mark, inherited) if read_command_line(str(child)) == program else 0
+                )
             elif mark < self._first[child]:
                 self._first[child] = 0
             total += max(0, mark - self._first[child])

@@ -1,8 +1,9 @@
 """Fork the processes of single tests from a server, which is started once and has imported what they need.
 
-The server forks a process for each file, which collects it; that one forks a process for each test. `ForkServer` is the
-session's end of the connection, `Server` the other one. The server is no child of the session, whose tests could see
-it or wait for it. It ends with the session: each of its processes watches the session or dies with its parent.
+The server forks a process for each file, which collects it; that one forks a process for each test.
+`ForkServer` is the session's end of the connection, `Server` the other one. The server is no child
+of the session, whose tests could see it or wait for it. It ends with the session: each of its
+processes watches the session or dies with its parent.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ from pytest_leakcheck.probes.foreign_files import private
 from pytest_leakcheck.probes.own_descriptors import keep_high
 from pytest_leakcheck.probes.own_folder import temporary_folder
 from pytest_leakcheck.probes.processes import own_tree
-from pytest_leakcheck.runner.processes.supervisor import TERMINATE_SECONDS, Start, die_with, end_tree, start_process
+from pytest_leakcheck.runner.processes.supervisor import (
+    TERMINATE_SECONDS,
+    Start,
+    die_with,
+    end_tree,
+    start_process,
+)
 
 # Seconds to answer what takes a few milliseconds.
 _ANSWER_SECONDS: Final = 20.0
@@ -49,7 +56,11 @@ _FORKED_FROM: Final[list[int]] = []
 
 def unsupported() -> str:
     """Say why this system cannot have a server; empty if it can."""
-    return "" if hasattr(os, "pidfd_open") else "this system cannot watch a process that is not its child"
+    return (
+        ""
+        if hasattr(os, "pidfd_open")
+        else "this system cannot watch a process that is not its child"
+    )
 
 
 class ServerLost(Exception):
@@ -85,7 +96,11 @@ class ForkServer:
     """
 
     def __init__(
-        self, prepare: Callable[[Path, int], Start], parent: str | None, given: object, waiting: Callable[[], None]
+        self,
+        prepare: Callable[[Path, int], Start],
+        parent: str | None,
+        given: object,
+        waiting: Callable[[], None],
     ) -> None:
         """Start a server; `prepare` gets its folder, which is made in `parent`, and its end of the connection.
 
@@ -195,7 +210,8 @@ class Server:
 
     def find_obstacle(self) -> str:
         """Return what the processes would share, or what they would lack, if this one forked them; empty if nothing."""
-        # Some libraries end their threads before a fork, and start them when they are needed; OpenBLAS is one.
+        # Some libraries end their threads before a fork, and start them when they are needed;
+        # OpenBLAS is one.
         if len(os.listdir("/proc/self/task")) > 1:
             self._try_to_fork()
         if len(threads := os.listdir("/proc/self/task")) > 1:
@@ -260,7 +276,8 @@ class Server:
         _FORKED_FROM[:] = [server]
         # Before Python 3.13, this thread would still have the number that it has in the server.
         threading.current_thread()._set_native_id()  # type: ignore[attr-defined]
-        # The standard library has seeded its generator for this process, which must not undo a seed of the program.
+        # The standard library has seeded its generator for this process, which must not undo a seed
+        # of the program.
         if seeded == self._random:
             self._random = random.getstate()
         else:
@@ -296,7 +313,10 @@ class Server:
     def _register_at_fork(self, **hooks: Any) -> None:
         """Register functions that the forks of this server do not call: to the test, its process is not a forked one."""
         if not is_standard(sys._getframe(1).f_code.co_filename):
-            hooks = {when: partial(self._call, hook) if callable(hook) else hook for when, hook in hooks.items()}
+            hooks = {
+                when: partial(self._call, hook) if callable(hook) else hook
+                for when, hook in hooks.items()
+            }
         self._register(**hooks)
 
     def _call(self, hook: Callable[[], object]) -> None:
@@ -319,14 +339,22 @@ class Server:
     def _find_open(self) -> str:
         """Return a file, socket or pipe that is open here, other than what a fork renews; empty if there is none."""
         harmless = [self._said, os.fstat(1), os.stat(os.devnull), os.stat("/dev/urandom")]
-        # Where libffi maps its own code again for callbacks, it keeps its file open. A loaded library is never written to.
-        libraries = {line.rstrip("\n").split(maxsplit=5)[-1] for line in _read_maps() if " r-xp " in line}
+        # Where libffi maps its own code again for callbacks, it keeps its file open. A loaded
+        # library is never written to.
+        libraries = {
+            line.rstrip("\n").split(maxsplit=5)[-1] for line in _read_maps() if " r-xp " in line
+        }
         for number in _descriptors():
             found = os.fstat(number)
             renewed = stat.S_ISREG(found.st_mode) and not found.st_nlink
             own = number in (self._connection, self._session)
             path = os.readlink(f"/proc/self/fd/{number}")
-            if not (own or renewed or path in libraries or any(os.path.samestat(found, one) for one in harmless)):
+            if not (
+                own
+                or renewed
+                or path in libraries
+                or any(os.path.samestat(found, one) for one in harmless)
+            ):
                 return f"{path} is open"
         return ""
 
@@ -353,7 +381,9 @@ def _leave_exit_handlers_to_parent() -> None:
 
 
 def _find_shared_memory() -> str:
-    return next(("it shares memory" for line in _read_maps() if line.split(" ", 2)[1] in _SHARED), "")
+    return next(
+        ("it shares memory" for line in _read_maps() if line.split(" ", 2)[1] in _SHARED), ""
+    )
 
 
 def _read_maps() -> list[str]:
@@ -363,12 +393,19 @@ def _read_maps() -> list[str]:
 
 def _descriptors() -> list[int]:
     # Without that of the listing itself, which is closed by then.
-    return [int(name) for name in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{name}")]
+    return [
+        int(name)
+        for name in os.listdir("/proc/self/fd")
+        if os.path.lexists(f"/proc/self/fd/{name}")
+    ]
 
 
 def _copy_file(number: int, folder: Path) -> int:
     """Return a copy of a temporary file, at the same position; it lies in a folder of this package."""
-    with tempfile.TemporaryFile(buffering=0, dir=folder) as copy, open(f"/proc/self/fd/{number}", "rb") as file:
+    with (
+        tempfile.TemporaryFile(buffering=0, dir=folder) as copy,
+        open(f"/proc/self/fd/{number}", "rb") as file,
+    ):
         shutil.copyfileobj(file, copy)
         new = os.dup(copy.fileno())
     os.lseek(new, os.lseek(number, 0, os.SEEK_CUR), os.SEEK_SET)

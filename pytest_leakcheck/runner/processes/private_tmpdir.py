@@ -1,6 +1,7 @@
 """Let a process use a temporary folder of its own, apart from entries of others (`probes.folders.PRIVATE_FOLDER`).
 
-It lies in a folder directly below the shared one, so that paths of sockets in it do not become too long.
+It lies in a folder directly below the shared one, so that paths of sockets in it do not become too
+long.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pytest_leakcheck.probes.own_folder import PREFIX
 
 # Those that `tempfile` reads, in this order.
 _TMPDIR_VARIABLES: Final = ("TMPDIR", "TEMP", "TMP")
-# Both in bytes: the maximum length of a Unix socket's path (`sun_path`), and the length of the longest suffix that the
-# standard library (`multiprocessing`) appends to the temporary folder.
+# Both in bytes: the maximum length of a Unix socket's path (`sun_path`), and the length of the
+# longest suffix that the standard library (`multiprocessing`) appends to the temporary folder.
 _MAX_SOCKET_PATH: Final = 107 if sys.platform.startswith("linux") else 103
 _MAX_SUFFIX: Final = len("/pymp-12345678/listener-12345678")
 
@@ -50,7 +51,11 @@ def variables_for(folder: Path) -> dict[str, str]:
     """Create the temporary folder inside `folder`; return the variables that select it: the first, and others in use."""
     own = folder / PRIVATE_NAME
     own.mkdir(mode=0o700, exist_ok=True)
-    return {name: str(own) for name in _TMPDIR_VARIABLES if name in os.environ or name == _TMPDIR_VARIABLES[0]}
+    return {
+        name: str(own)
+        for name in _TMPDIR_VARIABLES
+        if name in os.environ or name == _TMPDIR_VARIABLES[0]
+    }
 
 
 @contextlib.contextmanager

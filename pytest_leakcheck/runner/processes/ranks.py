@@ -27,8 +27,8 @@ def launch(ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
     `parent` (a pid; 0 for none).
     """
     supervisor.die_with(parent)
-    # The ranks get SIGTERM as well, and write their stacks before they end. This process must outlive them. They would
-    # inherit SIG_IGN, so a handler that does nothing takes its place.
+    # The ranks get SIGTERM as well, and write their stacks before they end. This process must
+    # outlive them. They would inherit SIG_IGN, so a handler that does nothing takes its place.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
     failed = _run_processes(ranks, command)
     with open(Path(folder, "failures"), "w", encoding="utf-8", opener=private) as file:
@@ -38,7 +38,9 @@ def launch(ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
 
 def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
     sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(ranks))
-    rank_variables = [sizes | dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) for rank in range(ranks)]
+    rank_variables = [
+        sizes | dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) for rank in range(ranks)
+    ]
     running = [
         subprocess.Popen(command, env={**os.environ, **own}, stdin=subprocess.DEVNULL)  # noqa: S603 - a trusted command
         for own in rank_variables

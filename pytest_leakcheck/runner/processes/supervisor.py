@@ -1,8 +1,9 @@
 """Run a command in a subprocess, supervise it, end it and all its descendants, independently of pytest.
 
-The two processes share a file, which the child maps into memory (`Board`). It stores the number of the current iteration
-there. That allocates nothing and opens no descriptor, so it does not affect the measurement, and if the child dies
-without a report, the parent can still read how far it got (`BoardView`).
+The two processes share a file, which the child maps into memory (`Board`). It stores the number of
+the current iteration there. That allocates nothing and opens no descriptor, so it does not affect
+the measurement, and if the child dies without a report, the parent can still read how far it got
+(`BoardView`).
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from pytest_leakcheck.probes.foreign_files import private, read_tail
 from pytest_leakcheck.probes.memory import load_libc
 from pytest_leakcheck.probes.processes import descendants
 
-# Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use, and a fixed threshold
-# for mmap (bytes), which otherwise moves as blocks are freed.
+# Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use,
+# and a fixed threshold for mmap (bytes), which otherwise moves as blocks are freed.
 _TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
 _TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
 _POLL_SECONDS: Final = 0.01
-# Seconds to exit after it has finished: leaked threads and children could keep a process alive forever.
+# Seconds to exit after it has finished: leaked threads and children could keep a process alive
+# forever.
 _EXIT_SECONDS: Final = 2.0
 # Seconds between SIGTERM and SIGKILL.
 TERMINATE_SECONDS: Final = 2.0
@@ -43,9 +45,18 @@ _MAX_ERRNO: Final = 4095
 # From <sys/prctl.h>.
 _PR_SET_PDEATHSIG: Final = 1
 PROGRAM: Final = "leakcheck_program.py"
-# If a line of a fatal error's traceback contains one of these texts, it does not show code of the user.
-_HARNESS_FRAMES: Final = (f"/{PROGRAM}", "/_pytest/", "/pluggy/", "Extension modules:", '"<frozen', '"<string>')
-# From Python 3.14 on the stack of C follows, of up to 32 frames, nearly all of which are the interpreter's.
+# If a line of a fatal error's traceback contains one of these texts, it does not show code of the
+# user.
+_HARNESS_FRAMES: Final = (
+    f"/{PROGRAM}",
+    "/_pytest/",
+    "/pluggy/",
+    "Extension modules:",
+    '"<frozen',
+    '"<string>',
+)
+# From Python 3.14 on the stack of C follows, of up to 32 frames, nearly all of which are the
+# interpreter's.
 _C_FRAMES: Final = ("  Binary file ", "  <truncated rest of calls>")
 
 
@@ -88,7 +99,8 @@ def describe_exit(status: int) -> str:
 class Board:
     """The memory in which a child shows its progress, which can be written to when no file can.
 
-    Each rank has three numbers: its iteration (or step), whether it has finished, and `unsent`, as in `ProcessEnd`.
+    Each rank has three numbers: its iteration (or step), whether it has finished, and `unsent`, as
+    in `ProcessEnd`.
     """
 
     SIZE: Final = 24
@@ -196,8 +208,9 @@ class Process(Protocol):
 class Start:
     """How to start a child process; each of its `ranks` has a part of the board.
 
-    It is ended after so many seconds without progress: `start_up` until all ranks have begun, then `step` from one step
-    to the next. With `show`, it writes to the standard output of this process, otherwise to `ProcessEnd.said`.
+    It is ended after so many seconds without progress: `start_up` until all ranks have begun, then
+    `step` from one step to the next. With `show`, it writes to the standard output of this process,
+    otherwise to `ProcessEnd.said`.
     """
 
     command: Sequence[str]
@@ -224,7 +237,9 @@ def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> 
     began = clock.monotonic()
     try:
         with open(folder / "said", "x+b", opener=private) as said:
-            process = start_process(start, said) if start.fork is None else start.fork(folder / "said")
+            process = (
+                start_process(start, said) if start.fork is None else start.fork(folder / "said")
+            )
             try:
                 hung = not _wait(process, board, start, watch)
             finally:
@@ -243,7 +258,9 @@ def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> 
         board.close()
 
 
-def start_process(start: Start, said: IO[bytes], pass_fds: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+def start_process(
+    start: Start, said: IO[bytes], pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
     """Start the command; `said` is the file for what it says."""
     # A new session is a new process group, which the terminal's Ctrl-C does not reach.
     return subprocess.Popen(  # noqa: S603 - the command is this package's own
@@ -274,7 +291,10 @@ def excerpt(text: str) -> str:
 
 
 def _wait(
-    process: subprocess.Popen[bytes] | Process, board: BoardView, start: Start, watch: Callable[[int, BoardView], None]
+    process: subprocess.Popen[bytes] | Process,
+    board: BoardView,
+    start: Start,
+    watch: Callable[[int, BoardView], None],
 ) -> bool:
     """Wait until the process has ended or stalls; return False if it must be ended before it has finished."""
     seen, since = (0, False), clock.monotonic()
@@ -282,7 +302,9 @@ def _wait(
         now, found = clock.monotonic(), (board.steps, board.finished)
         if found != seen:
             seen, since = found, now
-        elif now - since > (_EXIT_SECONDS if board.finished else start.step if board.all_begun else start.start_up):
+        elif now - since > (
+            _EXIT_SECONDS if board.finished else start.step if board.all_begun else start.start_up
+        ):
             return board.finished
         watch(process.pid, board)
         clock.sleep(_POLL_SECONDS)
@@ -301,9 +323,9 @@ def die_with(parent: int) -> None:
 def end_tree(*processes: subprocess.Popen[bytes] | Process, grace: float, group: bool) -> None:
     """Terminate child processes, kill them and their descendants after `grace` seconds (0: at once), and reap them.
 
-    With `group`, each process leads a process group, which gets both signals, and is killed even if its leader has
-    ended. `psutil.wait_procs` would reap a child before its group is killed, and `subprocess` would never learn its
-    status.
+    With `group`, each process leads a process group, which gets both signals, and is killed even if
+    its leader has ended. `psutil.wait_procs` would reap a child before its group is killed, and
+    `subprocess` would never learn its status.
     """
     alive = [process for process in processes if not has_ended(process)]
     below = [one for process in alive for one in _descendants(process.pid)]
@@ -315,7 +337,8 @@ def end_tree(*processes: subprocess.Popen[bytes] | Process, grace: float, group:
             while clock.monotonic() < deadline and not all(map(has_ended, alive)):
                 clock.sleep(_POLL_SECONDS)
     finally:
-        # In `finally`, so that a second Ctrl-C shortens the grace period, but does not skip the kill.
+        # In `finally`, so that a second Ctrl-C shortens the grace period, but does not skip the
+        # kill.
         for process in processes:
             _send_signal(process, _KILL, group=group)
         for one in below:
