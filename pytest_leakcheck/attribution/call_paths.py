@@ -59,7 +59,10 @@ _HARNESS_PREFIXES: Final = (PACKAGE_FOLDER, *map(_package_folder, ("_pytest", "p
 
 
 def read_path(path: Sequence[Site]) -> CreationPath | None:
-    """Return the part of a call path (outermost first) after the harness; None if only the standard library is left."""
+    """Return the part of a call path (outermost first) that follows the harness.
+
+    None if only the standard library is left.
+    """
     phase: TestPhase = ""
     fixture, begins = "", 0
     for at, site in enumerate(path):
@@ -91,7 +94,7 @@ def line_of(path: Sequence[Site]) -> tuple[str, int] | None:
 
 @cache
 def is_harness(file: str) -> bool:
-    """Return whether a file belongs to pytest (including pluggy), a pytest plugin, or this package."""
+    """Return whether a file belongs to pytest (with pluggy), a pytest plugin or this package."""
     if file.startswith(_HARNESS_PREFIXES):
         return True
     parts = PurePath(file).parts
@@ -103,7 +106,10 @@ def is_harness(file: str) -> bool:
 
 @cache
 def is_of_plugin(module: str) -> bool:
-    """Return whether a module belongs to an installed pytest plugin, other than this package and the project."""
+    """Return whether a module belongs to an installed pytest plugin.
+
+    False for modules of this package and of the project.
+    """
     file = getattr(sys.modules.get(module), "__file__", None)
     return (
         type(file) is str
@@ -121,7 +127,7 @@ def _file_name(file: str) -> str:
 
 @cache
 def plugin_files() -> frozenset[str]:
-    """List the files of loaded pytest plugins: installed modules that define hooks, not the rest of their libraries."""
+    """List the files of loaded pytest plugins: only the installed modules that define hooks."""
     modules = [
         dict(vars(module)) for module in list(sys.modules.values()) if type(module) is ModuleType
     ]
@@ -146,7 +152,10 @@ def is_standard(file: str) -> bool:
 
 @cache
 def is_own(file: str) -> bool:
-    """Return whether a file is part of the program under test: not installed, or installed with it or its tests."""
+    """Return whether a file is part of the program under test.
+
+    It is not installed, or it is installed with the program or its tests.
+    """
     if file.startswith("<"):
         return False
     if not is_installed(file):
@@ -160,7 +169,10 @@ class _Project:
 
 
 def set_project(root: Path, packages: Sequence[str]) -> None:
-    """Set the project under test, for the whole process: the distribution of `root`, and packages named by the user."""
+    """Set the project under test, for the whole process.
+
+    It is the distribution of `root`, and the packages that the user has named.
+    """
     # Its files are found here: during a search, the modules that this imports would look like a
     # leak of the test.
     _Project.files = _find_files(_read_name(root))
@@ -168,7 +180,7 @@ def set_project(root: Path, packages: Sequence[str]) -> None:
 
 
 def add_tested(test_file: Path) -> None:
-    """Count the package of an installed test file, as ``--pyargs`` collects it, as part of the project."""
+    """Count the package of an installed test file (``--pyargs``) as part of the project."""
     if is_installed(str(test_file)):
         above = takewhile(lambda folder: folder.name not in PACKAGE_FOLDERS, test_file.parents)
         # The outermost package: its folders of tests may be none, and a namespace around it is
@@ -220,7 +232,10 @@ _DOTTED_NAME: Final = re.compile(r"[A-Za-z_][\w.]*$")
 
 
 def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
-    """Return the call path to a frame's current line, outermost first; `call` is what it calls, as ``name()``."""
+    """Return the call path to a frame's current line, outermost first.
+
+    `call` is what the frame calls, as ``name()``.
+    """
     found: list[Site] = []
     while frame is not None:
         code = frame.f_code
@@ -233,7 +248,10 @@ def path_to(frame: FrameType | None, call: str = "") -> tuple[Site, ...]:
 
 
 def path_to_await(awaited: Any) -> tuple[Site, ...]:
-    """Return where a coroutine, and each one that it waits for, is suspended, outermost first; empty once it has ended."""
+    """Return where a coroutine, and each one that it waits for, is suspended, outermost first.
+
+    Empty once the coroutine has ended.
+    """
     path = []
     while (frame := getattr(awaited, "cr_frame", None)) is not None:
         code = frame.f_code
@@ -250,18 +268,22 @@ def iter_outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def innermost_suspended() -> Iterator[Site]:
-    """Yield where each coroutine of the program waits, except those that wait for another one of the program."""
-    for one in gc.get_objects():
-        if type(one) is CoroutineType and one.cr_suspended and is_own(one.cr_code.co_filename):
-            awaited = one.cr_await
+    """Yield where each coroutine of the program waits, unless it waits for another one of these."""
+    for coroutine in gc.get_objects():
+        if (
+            type(coroutine) is CoroutineType
+            and coroutine.cr_suspended
+            and is_own(coroutine.cr_code.co_filename)
+        ):
+            awaited = coroutine.cr_await
             while type(awaited) is CoroutineType and not is_own(awaited.cr_code.co_filename):
                 awaited = awaited.cr_await
-            if type(awaited) is not CoroutineType and one.cr_frame is not None:
-                yield path_to(one.cr_frame)[-1]
+            if type(awaited) is not CoroutineType and coroutine.cr_frame is not None:
+                yield path_to(coroutine.cr_frame)[-1]
 
 
 def line_at(code: CodeType, lasti: int) -> int:
-    """Return the line of the instruction at an offset, as in ``frame.f_lasti``; 0 if it has none."""
+    """Return the line of the instruction at an offset, as ``frame.f_lasti``; 0 if it has none."""
     for start, end, line in code.co_lines():
         if start <= lasti < end:
             return line or 0
@@ -279,7 +301,7 @@ def digest_of_file(site: Site) -> str:
 
 
 def call_at(code: CodeType, lasti: int) -> str:
-    """Return an instruction's call of a plain or dotted name on one line, such as ``av.open()``; otherwise empty."""
+    """Return an instruction's call of a (dotted) name on one line, as ``av.open()``; else empty."""
     line, last_line, column, end = next(islice(code.co_positions(), lasti // 2, None), (None,) * 4)
     if line is None or line != last_line:
         return ""
@@ -290,7 +312,7 @@ def call_at(code: CodeType, lasti: int) -> str:
 
 
 def with_functions(path: Sequence[Site]) -> tuple[Site, ...]:
-    """Add missing function names and the calls to the sites of a path; the innermost site keeps its `call`."""
+    """Add missing function names, and calls, to a path's sites; the innermost keeps its `call`."""
     if not path:
         return ()
     named: list[Site] = []
@@ -316,10 +338,10 @@ def _find_loaded_function(site: Site) -> str:
     """Return the name of the loaded module-level function around a site; ``?`` if there is none."""
     modules = [one for one in list(sys.modules.values()) if type(one) is ModuleType]
     members = (
-        one
+        member
         for module in modules
         if vars(module).get("__file__") == site.file
-        for one in vars(module).values()
+        for member in vars(module).values()
     )
     for code in (one.__code__ for one in members if type(one) is FunctionType):
         if code.co_filename == site.file and site.line in {
@@ -330,7 +352,7 @@ def _find_loaded_function(site: Site) -> str:
 
 
 def function_at(file: str, line: int) -> str:
-    """Return the qualified name of the function that contains a line; ``<module>`` if there is none, or no source."""
+    """Return a line's function, qualified; ``<module>`` if there is no function or no source."""
     inside = [
         (first, last, name) for first, last, name in _list_functions(file) if first <= line <= last
     ]

@@ -1,8 +1,8 @@
-"""List, count and recognize handles (units of a resource that have an identity, unlike bytes); describe the new ones.
+"""List, count, recognize and describe handles: units of a resource with an identity.
 
-They are listed at each change of their number, so a listing must be cheap. Expensive details, such
-as the peer of a socket or the age of a process, are read only for survivors: new handles that still
-exist at the end.
+Bytes have no identity. Handles are listed at each change of their number, so a listing must be
+cheap. Expensive details, such as the peer of a socket or the age of a process, are read only for
+survivors: new handles that still exist at the end.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ def take_identities() -> Identities:
 def open_files(
     process: str = "self", known: Mapping[int, str] = MappingProxyType({})
 ) -> dict[int, str]:
-    """List the open descriptors of a process, each with the identity of its file, also if that is moved or removed.
+    """List the open descriptors of a process, each with the identity of its file.
 
-    Those that are `known` are not read again.
+    A file keeps its identity if it is moved or removed. Descriptors that are `known` are not read
+    again.
     """
     found = open_targets(process, known)
     # The target of a socket or pipe contains the inode number.
@@ -141,7 +142,7 @@ class ChangedFiles:
 
 
 def _describe_file(fd: int) -> str:
-    """Return what a descriptor of this process points to, as `open_files` does; empty if it is closed."""
+    """Return what a descriptor of this process points to, as `open_files` does; empty if closed."""
     with contextlib.suppress(OSError):
         target = os.readlink(f"/proc/self/fd/{fd}")  # noqa: PTH115 - at each change
         return _identity(os.fstat(fd)) if target.startswith("/") else target
@@ -149,7 +150,7 @@ def _describe_file(fd: int) -> str:
 
 
 def running_threads() -> dict[int, str]:
-    """Describe the threads of this process by native thread id; on Linux, including those that Python did not start."""
+    """Describe this process's threads by native id; on Linux, also those not started by Python."""
     named = {thread.native_id or 0: _describe_thread(thread) for thread in threading.enumerate()}
     return {
         number: named.get(number) or _describe_native_thread(number)
@@ -158,7 +159,7 @@ def running_threads() -> dict[int, str]:
 
 
 def live_children() -> dict[int, str]:
-    """Return the command lines of all live descendants of this process, and descriptions of its zombies, by pid."""
+    """Describe this process's live descendants, by command line, and its zombies; keys are pids."""
     ended = {pid: f"zombie of {read_process_name(str(pid))}, never waited for" for pid in zombies()}
     return {pid: _describe_process(pid, parent) for parent, pid in family(os.getpid())} | ended
 
@@ -172,9 +173,9 @@ def live_tasks() -> dict[int, str]:
 
 
 def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
-    """Return the numbers (keys in `Identities`) of new handles, including reused ones, with another description.
+    """Return the numbers (keys in `Identities`) of new handles.
 
-    Entries of folders are not among them.
+    A reused number with another description is included; entries of folders are not.
     """
     kind = find_resource(resource).handles
     then: Mapping[int, str] = getattr(before, kind, {})
@@ -183,7 +184,10 @@ def new_handles(before: Identities, after: Identities, resource: str) -> frozens
 
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Remainder, ...]]:
-    """Describe the new handles, by name of the resource; a descriptor number reused for another target counts too."""
+    """Describe the new handles, by name of the resource.
+
+    A descriptor number that is reused for another target counts too.
+    """
     fds = group_files(
         describe_fd(fd, target) for fd, target in after.fds.items() if before.fds.get(fd) != target
     )
@@ -217,7 +221,7 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Remainde
 
 
 def find_fullest(before: Identities, after: Identities) -> Fullest | None:
-    """Return the child process that gained most descriptors; None if this process gained as many."""
+    """Return the child that gained most descriptors; None if this process gained as many."""
     new = [
         pid
         for (pid, fd), target in after.of_children.items()
@@ -238,7 +242,10 @@ def group(kinds: Iterable[str]) -> tuple[Remainder, ...]:
 
 
 def group_files(targets: Iterable[str]) -> tuple[Remainder, ...]:
-    """Count descriptions of descriptors; files of one folder, or peers of one host, form a group if their names do."""
+    """Count descriptions of descriptors.
+
+    Files of one folder, or peers of one host, form a group if their names do.
+    """
     counts = Counter(targets)
     patterns = {name: _path_patterns(name) for name in counts if name.startswith(("/", "memfd "))}
     # A client has a port of its own; one with several sockets is a server.
@@ -259,7 +266,7 @@ def group_files(targets: Iterable[str]) -> tuple[Remainder, ...]:
 
 
 def _mark_differences(names: Sequence[str], pattern: str) -> str:
-    """Return names with ``*`` for each number in which they differ; the pattern if they differ in more than numbers."""
+    """Put ``*`` for each number in which names differ; return the pattern if more differs."""
     parts = [_NUMBERS_AND_TEXT.findall(name) for name in names]
     if len({len(one) for one in parts}) > 1:
         return pattern
@@ -311,7 +318,7 @@ def _describe_thread(thread: threading.Thread) -> str:
 
 
 def _describe_native_thread(number: int) -> str:
-    """Describe a thread of a C library; its kernel name is that of the program unless the library has set another."""
+    """Describe a thread of a C library; unless that names it, it has the name of the program."""
     name, program = read_process_name(f"self/task/{number}"), read_process_name("self")
     return "thread of a C library" if name in ("", program) else f"{name} (thread of a C library)"
 
@@ -348,10 +355,10 @@ def _group_with_age(children: Mapping[int, str]) -> tuple[Remainder, ...]:
             began.append((psutil.Process(pid).create_time(), command))
     oldest = {command: start for start, command in sorted(began, reverse=True)}
     return tuple(
-        replace(one, note=f"the oldest for {now - oldest[one.what]:.1f} s")
-        if one.what in oldest
-        else one
-        for one in group(children.values())
+        replace(remainder, note=f"the oldest for {now - oldest[remainder.what]:.1f} s")
+        if remainder.what in oldest
+        else remainder
+        for remainder in group(children.values())
     )
 
 
@@ -375,17 +382,19 @@ def _describe_await(task: Any) -> str:
 
 
 def _new_mappings_by_file(before: bytes, after: bytes) -> tuple[Remainder, ...]:
-    """Sum the newly mapped bytes by file, including growth of earlier mappings; leave out files with a small share."""
+    """Sum newly mapped bytes by file, with growth of earlier mappings; leave out small shares."""
     gained: Counter[str] = Counter()
     count: Counter[str] = Counter()
     # The kernel merges adjacent mappings without a file, so new memory may only make an earlier
     # mapping larger.
     earlier = {one.start: one for one in parse_mappings(before)}
-    for one in parse_mappings(after):
-        known = earlier.get(one.start)
-        more = one.end - (known.end if known is not None and known.path == one.path else one.start)
+    for mapping in parse_mappings(after):
+        known = earlier.get(mapping.start)
+        more = mapping.end - (
+            known.end if known is not None and known.path == mapping.path else mapping.start
+        )
         if more > 0:
-            name = one.path or "memory without a file"
+            name = mapping.path or "memory without a file"
             gained[name] += more
             count[name] += 1
     most = (pair for pair in gained.most_common() if pair[1] >= _MIN_MAPPING_SHARE * gained.total())
@@ -434,7 +443,10 @@ class HandleKind:
 def things_of(
     resource: str, count: Callable[[], int], folder: Folder | None = None
 ) -> HandleKind | None:
-    """Return the kind of handle that a resource counts, perhaps in a folder; None if none can be listed here."""
+    """Return the kind of handle that a resource counts, perhaps in a folder.
+
+    None if no such handle can be listed here.
+    """
     kind = find_resource(resource).handles
     # Without /proc, these are only counted: a listing of `threading` leaves out threads that are
     # being started.
@@ -452,7 +464,7 @@ def things_of(
 
 
 def pieces_of(device: Vram) -> HandleKind | None:
-    """Return the allocations on the devices as a kind of handle; None if a device does not list them one by one."""
+    """Return the devices' allocations as a kind of handle; None if a device does not list them."""
     if device.pieces() is None:
         return None
     return HandleKind(
@@ -463,7 +475,7 @@ def pieces_of(device: Vram) -> HandleKind | None:
 
 
 def _hash_children_of_thread() -> int:
-    """Return a number that changes with the child processes of this thread; walking the process tree takes too long."""
+    """Return a number that changes with this thread's children; to walk the tree takes too long."""
     with _CHILDREN_OF_THREAD.open("rb", buffering=0) as file:
         return hash(file.read())
 
@@ -474,11 +486,12 @@ def stand_for(
     *,
     are_numbers: bool = False,
 ) -> bool:
-    """Return whether entries (tuples of their parts) of a container stand for most of the handles, judged by a sample.
+    """Return whether entries of a container (tuples of their parts) stand for most of the handles.
 
-    An entry stands for a handle if it contains its number or name, or the object itself. An object
-    of a type written in C cannot be inspected, so that one such object suffices, unless the handles
-    are mere numbers, which Python code has got. The entries may include some that are older.
+    A sample of the entries decides. An entry stands for a handle if it contains its number or name,
+    or the object itself. An object of a type written in C cannot be inspected, so that one such
+    object suffices, unless the handles are mere numbers, which Python code has got. The entries may
+    include some that are older.
     """
     sample = entries[:: max(1, len(entries) // _SAMPLE_SIZE)]
     wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))
@@ -503,14 +516,17 @@ def stand_for(
 
 
 def handles_of(
-    one: object, identities: Collection[Hashable], *, by_value: bool = False
+    obj: object, identities: Collection[Hashable], *, by_value: bool = False
 ) -> set[Hashable]:
-    """Return the given handles that an object itself is; with `by_value`, also those whose number or name it is."""
-    found: set[Hashable] = {id(one), _descriptor_of(one), _name_of_semaphore(one)}
-    if by_value and type(one) is int:
-        found.add(one)
-    elif by_value and type(one) is str:
-        found.update(name for name in identities if type(name) is str and _is_name_of(one, name))
+    """Return the given handles that an object itself is.
+
+    With `by_value`, also those whose number or name it is.
+    """
+    found: set[Hashable] = {id(obj), _descriptor_of(obj), _name_of_semaphore(obj)}
+    if by_value and type(obj) is int:
+        found.add(obj)
+    elif by_value and type(obj) is str:
+        found.update(name for name in identities if type(name) is str and _is_name_of(obj, name))
     return found.intersection(identities)
 
 
@@ -519,29 +535,29 @@ def _is_name_of(text: Any, name: str) -> bool:
     return bool(text == name or text.endswith(f"/{name}") or f"/{name}/" in text)
 
 
-def _name_of_semaphore(one: Any) -> str:
-    """Return the name of a semaphore in /dev/shm; empty for one without a name and for any other object."""
-    name = getattr(one, "name", None) if type(one).__module__ == "_multiprocessing" else None
+def _name_of_semaphore(obj: Any) -> str:
+    """Return the name of a semaphore in /dev/shm; empty if it has none, and for other objects."""
+    name = getattr(obj, "name", None) if type(obj).__module__ == "_multiprocessing" else None
     return f"sem.{name.lstrip('/')}" if name else ""
 
 
-def _descriptor_of(one: Any) -> int:
-    """Return the descriptor of a file, socket or epoll object; -1 for a closed one and for any other object."""
-    kind = type(one)
+def _descriptor_of(obj: Any) -> int:
+    """Return the descriptor of a file, socket or epoll object; -1 if closed, and for others."""
+    kind = type(obj)
     try:
         if kind is io.FileIO:
-            return int(one.fileno())
+            return int(obj.fileno())
         if issubclass(kind, socket.socket):
-            return int(socket.socket.fileno(one))
+            return int(socket.socket.fileno(obj))
         if hasattr(select, "epoll") and kind is select.epoll:
-            return int(one.fileno())
+            return int(obj.fileno())
     except (ValueError, OSError):
         pass
     return -1
 
 
 def is_opaque_handle(kind: type) -> bool:
-    """Return whether a type is written in C and its objects may keep handles that cannot be inspected."""
+    """Return whether a type is in C, and its objects may keep handles that cannot be inspected."""
     # `module_of` bypasses the metaclass, which may override attribute access.
     top = str(module_of(kind)).partition(".")[0]
     if (

@@ -1,4 +1,7 @@
-"""Give one line of advice for each known shape of leak: a pattern in its cause (`Culprit`) or its survivors (`Remainder`)."""
+"""Give one line of advice for each known shape of leak.
+
+A shape is a pattern in the cause (`Culprit`) or the survivors (`Remainder`) of a leak.
+"""
 
 from __future__ import annotations
 

@@ -78,9 +78,9 @@ def class_name(kind: type) -> str:
     return str(qualname_of(kind))
 
 
-def type_name(one: object) -> str:
+def type_name(obj: object) -> str:
     """Return the qualified name of an object's type."""
-    return class_name(type(one))
+    return class_name(type(obj))
 
 
 def module_of_type(kind: type) -> str:
@@ -92,36 +92,37 @@ def module_of_type(kind: type) -> str:
     return name if type(name) is str else ""
 
 
-def container_kind(one: object) -> type | None:
+def container_kind(obj: object) -> type | None:
     """Return the type in `CONTAINERS` that an object is an instance of, or None."""
-    kind = type(one)
+    kind = type(obj)
     return next((base for base in CONTAINERS if kind is base or issubclass(kind, base)), None)
 
 
-def length(one: object) -> int:
-    """Return the number of entries of a container without calling an overridden ``__len__``; 0 for other objects."""
-    kind: Any = container_kind(one)
-    return int(kind.__len__(one)) if kind else 0
+def length(obj: object) -> int:
+    """Return a container's length without calling an overridden ``__len__``; 0 for others."""
+    kind: Any = container_kind(obj)
+    return int(kind.__len__(obj)) if kind else 0
 
 
-def last_entries(one: Any, count: int) -> list[tuple[object, object]]:
-    """List the newest entries as (key, value), newest first; keys are indexes, or the elements of a set (unordered).
+def last_entries(obj: Any, count: int) -> list[tuple[object, object]]:
+    """List the newest entries as (key, value), newest first.
 
-    Those of a context are unordered too, and are its variables.
+    Keys are indexes, or the elements of a set (unordered). Those of a context are unordered too,
+    and are its variables.
     """
-    kind: Any = container_kind(one)
+    kind: Any = container_kind(obj)
     if kind is dict:
-        return list(islice(reversed(dict.items(one)), count))
+        return list(islice(reversed(dict.items(obj)), count))
     if kind is Context:
-        return list(islice(one.items(), count))
+        return list(islice(obj.items(), count))
     if kind is set:
-        return [(value, value) for value in islice(set.__iter__(one), count)]
-    last = length(one) - 1
-    return [(last - at, value) for at, value in enumerate(islice(kind.__reversed__(one), count))]
+        return [(value, value) for value in islice(set.__iter__(obj), count)]
+    last = length(obj) - 1
+    return [(last - at, value) for at, value in enumerate(islice(kind.__reversed__(obj), count))]
 
 
 def array_types() -> dict[int, str]:
-    """Return the names of types that keep their data elsewhere (loaded arrays, in-memory files), by type ``id()``."""
+    """Name types that keep data elsewhere (loaded arrays, in-memory files), by their ``id()``."""
     wanted = (("numpy", "ndarray"), ("torch", "Tensor"), ("io", "StringIO"), ("io", "BytesIO"))
     found = (
         (getattr(sys.modules.get(module), name, None), f"{module}.{name}")
@@ -130,10 +131,10 @@ def array_types() -> dict[int, str]:
     return {id(kind): name for kind, name in found if kind is not None}
 
 
-def amount(one: object) -> int:
-    """Return the size of a `PAYLOAD` value or an array, in bytes or characters; 0 for other objects."""
-    kind = type(one)
-    value: Any = one
+def amount(obj: object) -> int:
+    """Return the size of a `PAYLOAD` value or an array, in bytes or characters; 0 for others."""
+    kind = type(obj)
+    value: Any = obj
     if kind in (str, bytes, bytearray):
         return len(value)
     if kind in (tuple, frozenset):
@@ -164,14 +165,14 @@ def is_c(kind: type) -> bool:
 
 
 def is_of_extension(kind: type) -> bool:
-    """Return whether a type, or a base of it written in C, may keep memory outside Python objects, as in `zlib`."""
+    """Return whether a type, or a C base, may keep memory outside Python objects, as in `zlib`."""
     tops = {str(module_of(base)).partition(".")[0] for base in mro_of(kind) if is_c(base)}
     return not tops <= _OBJECTS_ONLY_MODULES
 
 
-def is_shared(one: object) -> bool:
-    """Return whether the whole program shares an object, so that it is no part of what refers to it."""
-    return issubclass(type(one), SHARED_TYPES)
+def is_shared(obj: object) -> bool:
+    """Return whether the whole program shares an object, which is no part of what refers to it."""
+    return issubclass(type(obj), SHARED_TYPES)
 
 
 def walk(
@@ -180,9 +181,10 @@ def walk(
     limit: int,
     referents: Callable[..., Iterable[object]] = gc.get_referents,
 ) -> Iterator[dict[int, object]]:
-    """Yield objects and the parts that they refer to, level by level, each once, by ``id()``; `limit` parts of a level.
+    """Yield objects and the parts that they refer to, level by level, each once, by ``id()``.
 
-    No further level is yielded once that many objects have been found.
+    A level has at most `limit` parts. No further level is yielded once that many objects have been
+    found.
     """
     seen: dict[int, object] = {}
     level = {id(one): one for one in start}
@@ -192,9 +194,9 @@ def walk(
         if len(seen) >= limit:
             return
         new = (
-            (id(one), one)
-            for one in referents(*level.values())
-            if id(one) not in seen and is_part(one)
+            (id(part), part)
+            for part in referents(*level.values())
+            if id(part) not in seen and is_part(part)
         )
         level = dict(islice(new, limit))
 
@@ -207,85 +209,85 @@ def parts_of(levels: Iterable[dict[int, object]]) -> dict[int, object]:
     return parts
 
 
-def size_of(one: object) -> int:
+def size_of(obj: object) -> int:
     """Return the bytes of an object without its parts."""
-    kind = type(one)
+    kind = type(obj)
     if id(kind) in array_types():
-        return amount(one)
+        return amount(obj)
     if kind in (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType):
         # Their field for a length holds something else.
         return basic_size(kind)
     # For a user's class, `sys.getsizeof` would run its `__sizeof__`.
-    return sys.getsizeof(one, 0) if is_c(kind) else object.__sizeof__(one)
+    return sys.getsizeof(obj, 0) if is_c(kind) else object.__sizeof__(obj)
 
 
-def own_size(one: object, beside: object = None) -> int:
+def own_size(obj: object, beside: object = None) -> int:
     """Return the bytes of an entry, without the parts shared with a neighboring one."""
-    return sum(size for size, _part in _own_parts(one, beside))
+    return sum(size for size, _part in _own_parts(obj, beside))
 
 
-def payload(one: object, beside: object) -> tuple[object, int]:
-    """Return the part of an entry that holds at least half of its own bytes, else the entry; and the bytes of either."""
-    sizes = _own_parts(one, beside)
+def payload(obj: object, beside: object) -> tuple[object, int]:
+    """Return the part with at least half of an entry's own bytes, else the entry; and its bytes."""
+    sizes = _own_parts(obj, beside)
     total = sum(size for size, _part in sizes)
-    largest, part = max(sizes, key=lambda pair: pair[0], default=(0, one))
-    return (part, largest) if 2 * largest >= total else (one, total)
+    largest, part = max(sizes, key=lambda pair: pair[0], default=(0, obj))
+    return (part, largest) if 2 * largest >= total else (obj, total)
 
 
-def is_opaque(one: object) -> bool:
+def is_opaque(obj: object) -> bool:
     """Return whether an object or a part of it may keep memory whose size cannot be read."""
-    return any(is_of_extension(type(part)) for part in _sized_parts(one).values())
+    return any(is_of_extension(type(part)) for part in _sized_parts(obj).values())
 
 
-def _own_parts(one: object, beside: object) -> list[tuple[int, object]]:
+def _own_parts(obj: object, beside: object) -> list[tuple[int, object]]:
     shared = _sized_parts(beside)
     return [
-        (size_of(part), part) for place, part in _sized_parts(one).items() if place not in shared
+        (size_of(part), part) for place, part in _sized_parts(obj).items() if place not in shared
     ]
 
 
-def _sized_parts(one: object) -> dict[int, object]:
+def _sized_parts(obj: object) -> dict[int, object]:
     # A traceback keeps the variables of its frames.
     return parts_of(
-        walk((one,), lambda part: type(part) is types.FrameType or not is_shared(part), _MAX_PARTS)
+        walk((obj,), lambda part: type(part) is types.FrameType or not is_shared(part), _MAX_PARTS)
     )
 
 
-def instance_dict(one: object) -> dict[str, object] | None:
-    """Return an instance's attribute dict, the filled one if a base in C has its own; None where it has none."""
+def instance_dict(obj: object) -> dict[str, object] | None:
+    """Return an instance's attribute dict (the filled one if a C base has its own), or None."""
     empty = None
-    for base in mro_of(type(one)):
+    for base in mro_of(type(obj)):
         descriptor = namespace_of(base).get("__dict__")
         if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType):
             with suppress(AttributeError, TypeError):
-                found = descriptor.__get__(one)
+                found = descriptor.__get__(obj)
                 if type(found) is dict and found:
                     return found
                 empty = found if type(found) is dict else empty
     return empty
 
 
-def slots(one: object) -> Iterator[tuple[str, object]]:
-    """Yield the names and values of an instance's slots, and of the members that C types declare."""
-    for base in mro_of(type(one)):
+def slots(obj: object) -> Iterator[tuple[str, object]]:
+    """Yield names and values of an instance's slots, and of the members that C types declare."""
+    for base in mro_of(type(obj)):
         for name, descriptor in list(namespace_of(base).items()):
             if type(descriptor) is types.MemberDescriptorType and type(name) is str:
                 with suppress(AttributeError, TypeError):
-                    yield name, descriptor.__get__(one)
+                    yield name, descriptor.__get__(obj)
 
 
-def attributes_of(one: object) -> dict[str, object]:
+def attributes_of(obj: object) -> dict[str, object]:
     """Return the attributes of an instance, in its dict or its slots, without running its code."""
-    return instance_dict(one) or dict(slots(one))
+    return instance_dict(obj) or dict(slots(obj))
 
 
-def variables_of(one: Any) -> dict[str, object]:
-    """Return the attributes that a module, a class or an instance has itself, without running its code."""
-    return dict(namespace_of(one)) if issubclass(type(one), type) else attributes_of(one)
+def variables_of(obj: Any) -> dict[str, object]:
+    """Return the own attributes of a module, class or instance, without running its code."""
+    return dict(namespace_of(obj)) if issubclass(type(obj), type) else attributes_of(obj)
 
 
 def show_key(key: Any) -> str:
-    """Return a key of a dict that is part of a program; of a text, a large number or another object, only the type.
+    """Return a dict's key as text; of a text, a large number or another object, only the type.
 
     Keys are values of the running program, such as tokens of its sessions. Its constants say where
     to look.
@@ -307,32 +309,32 @@ def show_name(name: str) -> str:
     return repr(name if len(name) <= _MAX_NAME_LENGTH else f"{name[: _MAX_NAME_LENGTH - 1]}…")
 
 
-def describe(one: object) -> str:
+def describe(obj: object) -> str:
     """Describe an object by its type and, for a container or tuple, its length."""
-    kind = container_kind(one)
+    kind = container_kind(obj)
     if kind is not None:
-        return f"{type_name(one)} of {length(one)}"
-    if type(one) is tuple:
-        return f"tuple of {len(one)}"
-    return type_name(one)
+        return f"{type_name(obj)} of {length(obj)}"
+    if type(obj) is tuple:
+        return f"tuple of {len(obj)}"
+    return type_name(obj)
 
 
 def describe_many(entries: Collection[object], count: int) -> str:
-    """Describe `count` entries by the most frequent type in a sample, as ``20 × bytes, 3,033 B each``."""
+    """Describe `count` entries by a sample's most frequent type: ``20 × bytes, 3,033 B each``."""
     by_type: dict[int, list[object]] = {}
-    for one in entries:
-        by_type.setdefault(id(type(one)), []).append(one)
+    for entry in entries:
+        by_type.setdefault(id(type(entry)), []).append(entry)
     most = max(by_type.values(), key=len)
     name = array_types().get(id(type(most[0])), type_name(most[0]))
     # In a chain, one entry contains the other, whose bytes are then all shared: the larger result
     # is the right one.
     beside = most[1] if len(most) > 1 else None
-    each = max(own_size(most[0], beside), own_size(beside, most[0]) if beside is not None else 0)
-    return f"{count} × {name}, {each:,} B each"
+    size = max(own_size(most[0], beside), own_size(beside, most[0]) if beside is not None else 0)
+    return f"{count} × {name}, {size:,} B each"
 
 
 def name_of_called(called: Any) -> str:
-    """Return the name of a C function, a class or a code object, qualified if possible; else the name of the type."""
+    """Return the (qualified) name of a C function, class or code object; else that of the type."""
     kind = type(called)
     if kind is types.BuiltinFunctionType:
         owner = called.__self__

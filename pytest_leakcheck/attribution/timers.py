@@ -1,4 +1,4 @@
-"""Find timers that are due: `threading.Timer`, and calls that an event loop of asyncio has scheduled.
+"""Find timers that are due: `threading.Timer`, and calls that an asyncio loop has scheduled.
 
 What only they hold is released when they end.
 """
@@ -45,29 +45,32 @@ class Timer:
 
 
 def find_timers(earlier: Collection[int]) -> list[Timer]:
-    """List the timers that are due, without those of `earlier` threads (native ids) and those that may start another."""
+    """List the timers that are due, without those that may start another.
+
+    `earlier`: the native ids of threads whose timers are left out too.
+    """
     return [*_threads(earlier), *_scheduled_calls()]
 
 
 def _threads(earlier: Collection[int]) -> Iterator[Timer]:
-    for one in threading.enumerate():
-        if type(one) is not threading.Timer or (one.native_id or 0) in earlier:
+    for thread in threading.enumerate():
+        if type(thread) is not threading.Timer or (thread.native_id or 0) in earlier:
             continue
         # The program may have replaced the attributes.
-        own: dict[str, Any] = instance_dict(one) or {}
+        own: dict[str, Any] = instance_dict(thread) or {}
         interval: Any = own.get("interval")
         finished, function = own.get("finished"), own.get("function")
         if type(finished) is not threading.Event or finished.is_set() or _starts_timer(function):
             continue
         if type(interval) in (int, float):
             # The list of all threads is one more.
-            alone = _references_to(one) <= _of_thread() + 1
+            alone = _references_to(thread) <= _of_thread() + 1
             held = (
-                (one, *_parts_of_call(function, own.get("args"), own.get("kwargs")))
+                (thread, *_parts_of_call(function, own.get("args"), own.get("kwargs")))
                 if alone
                 else ()
             )
-            yield Timer(float(interval), held, one.native_id or 0)
+            yield Timer(float(interval), held, thread.native_id or 0)
 
 
 def _scheduled_calls() -> Iterator[Timer]:
@@ -84,17 +87,17 @@ def _scheduled_calls() -> Iterator[Timer]:
     # How many references Python adds to count them depends on its version; the loop's list is one
     # more.
     most = _count_references([object()])[0] + 1
-    for one, count in zip(calls, _count_references(calls), strict=True):
-        alone, loop, function = count <= most, one._loop, one._callback
+    for call, count in zip(calls, _count_references(calls), strict=True):
+        alone, loop, function = count <= most, call._loop, call._callback
         # A loop that the test makes and leaves ends nothing.
         runs = (
             type(loop) is loop_type
             and not loop._closed
             and (id(loop) not in new or loop._thread_id is not None)
         )
-        if not runs or one._cancelled or not one._scheduled or _starts_timer(function):
+        if not runs or call._cancelled or not call._scheduled or _starts_timer(function):
             continue
-        held = _parts_of_call(function, one._args, None)
+        held = _parts_of_call(function, call._args, None)
         # That a wait ends does not end what waits.
         parts = (
             part
@@ -102,7 +105,7 @@ def _scheduled_calls() -> Iterator[Timer]:
             for part in level.values()
         )
         if not any(type(part) in _SUSPENDED or type(part) in futures for part in parts):
-            yield Timer(one.when() - clock.monotonic(), (one, *held) if alone else ())
+            yield Timer(call.when() - clock.monotonic(), (call, *held) if alone else ())
 
 
 def _future_types() -> tuple[Any, ...]:
@@ -116,7 +119,7 @@ def _future_types() -> tuple[Any, ...]:
 
 
 def _parts_of_call(function: Any, args: Any, kwargs: Any) -> tuple[object, ...]:
-    """Return a function with its arguments and the variables of its closure, each as an entry of its own."""
+    """Return a function, its arguments and the variables of its closure, each as one entry."""
     parts: list[object] = [function]
     parts += args if type(args) in (list, tuple) else ()
     parts += kwargs.values() if type(kwargs) is dict else ()
@@ -154,7 +157,7 @@ def _references_to(thread: threading.Thread) -> int:
 
 @cache
 def _of_thread() -> int:
-    """Return how many references to a timer there are while its thread waits, and a variable of the caller is one."""
+    """Count the references to a timer while its thread waits, with a variable of the caller."""
     timer = threading.Timer(_MAX_START_SECONDS, int)
     timer.start()
     until, waiting = clock.monotonic() + _MAX_START_SECONDS, instance_dict(timer.finished) or {}

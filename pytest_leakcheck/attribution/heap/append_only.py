@@ -1,4 +1,4 @@
-"""Tell whether the program adds to a container in each call, and does nothing else with it, so that nothing bounds it.
+"""Tell whether the program only adds to a container, in each call, so that nothing bounds it.
 
 A pool or a cache reads what it keeps: it takes entries out, asks for their number, or looks one up;
 or a condition decides whether it takes one in. A list that is only appended to does none of that.
@@ -40,7 +40,7 @@ _BY_IDENTITY: Final = (object.__hash__, object.__eq__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Named:
-    """A container, the names of all that refers to it, and the classes that it is an attribute of, or of their objects."""
+    """A container, the names that refer to it, and the classes that, or whose objects, have it."""
 
     container: object
     names: frozenset[str]
@@ -48,11 +48,11 @@ class _Named:
 
 
 def are_append_only(containers: Sequence[object], path: Sequence[Site]) -> bool:
-    """Return whether all code that names one of these only adds to it, or iterates over it, and a path always does so.
+    """Return whether all code that names one of these only adds to it, or iterates over it.
 
-    The path, without the harness, is that of the call that creates, or stores, what is retained.
-    False also where this cannot be seen: something other than a module, a class or an object refers
-    to a container. Call it while nothing is frozen.
+    A path must always do so: without the harness, that of the call that creates, or stores, what is
+    retained. False also where this cannot be seen: something other than a module, a class or an
+    object refers to a container. Call it while nothing is frozen.
     """
     # Python has no function that takes from these, or tells their number.
     if containers and all(kept_by_interpreter(one) == FORK_FUNCTIONS for one in containers):
@@ -71,8 +71,12 @@ def are_append_only(containers: Sequence[object], path: Sequence[Site]) -> bool:
         for code in called
     ):
         return False
-    for one in containers:
-        uses = _list_uses(functions, _find_names(one, containers)) if _is_unbounded(one) else []
+    for container in containers:
+        uses = (
+            _list_uses(functions, _find_names(container, containers))
+            if _is_unbounded(container)
+            else []
+        )
         adding = {code for code, use in uses if use == "adds"}
         if adding.isdisjoint(called) or any(use == "other" for _code, use in uses):
             return False
@@ -84,7 +88,7 @@ def _list_lines(code: CodeType) -> Iterator[tuple[str, int]]:
 
 
 def _has_condition(code: CodeType, lines: Collection[int]) -> bool:
-    """Return whether code decides whether to reach the last of its lines; what follows it decides nothing, but in a loop."""
+    """Return whether a condition may skip the last of the lines; one after it, only in a loop."""
     steps = list(dis.get_instructions(code))
     reached = max(
         (one.offset for one in steps if one.positions and one.positions.lineno in lines),
@@ -103,7 +107,7 @@ def _is_unbounded(container: Any) -> bool:
 
 
 def _find_names(container: object, beside: object) -> _Named:
-    """Find all variables and attributes that refer to it; no names if anything else does, but `beside`."""
+    """Find variables and attributes that refer to it; none if anything but `beside` does too."""
     found: set[str] = set()
     classes: list[type] = []
     for holder in gc.get_referrers(container):
@@ -161,17 +165,17 @@ def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterato
     # A library knows no name of a variable of the program, but may be handed an object, and the
     # name of an attribute.
     may_be_text = bool(named.classes) or is_own(code.co_filename)
-    for before, one, then, later in zip(
+    for before, step, then, later in zip(
         [None, *steps], steps, [*steps[1:], None], [*steps[2:], None, None], strict=False
     ):
-        if type(one.argval) is not str or one.argval not in named.names:
+        if type(step.argval) is not str or step.argval not in named.names:
             continue
         # Python 3.12 and 3.13 also return a constant by an instruction of its own.
-        if (one.opname.endswith("_CONST") and not may_be_text) or _is_another(
-            before, one, code, function, named
+        if (step.opname.endswith("_CONST") and not may_be_text) or _is_another(
+            before, step, code, function, named
         ):
             continue
-        loads = one.opname.startswith("LOAD_") and one.opname != "LOAD_CONST"
+        loads = step.opname.startswith("LOAD_") and step.opname != "LOAD_CONST"
         if loads and then is not None and then.opname in _LOADS_METHOD and then.argval in _ADDING:
             yield "adds"
         elif (
@@ -181,7 +185,7 @@ def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterato
             and (then.opname, later.opname) == ("GET_ITER", "FOR_ITER")
         ):
             yield "iterates"
-        elif one.opname == "STORE_ATTR" and code.co_name == "__init__":
+        elif step.opname == "STORE_ATTR" and code.co_name == "__init__":
             yield "begins"
         else:
             yield "other"
@@ -189,20 +193,20 @@ def _iter_uses(code: CodeType, function: FunctionType, named: _Named) -> Iterato
 
 def _is_another(
     before: dis.Instruction | None,
-    one: dis.Instruction,
+    step: dis.Instruction,
     code: CodeType,
     function: FunctionType,
     named: _Named,
 ) -> bool:
-    """Return whether an instruction uses another variable or attribute with one of the names, for certain."""
+    """Return whether an instruction surely uses another variable or attribute of such a name."""
     variables = function.__globals__
-    if one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
+    if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
         # A variable of another module.
-        return variables.get(one.argval) is not named.container
-    if before is None or one.opname not in _OF_ATTRIBUTES:
+        return variables.get(step.argval) is not named.container
+    if before is None or step.opname not in _OF_ATTRIBUTES:
         return False
-    if one.opname == "LOAD_METHOD" or (
-        one.opname == "LOAD_ATTR" and _CALLS_BY_ATTRIBUTE and (one.arg or 0) & 1
+    if step.opname == "LOAD_METHOD" or (
+        step.opname == "LOAD_ATTR" and _CALLS_BY_ATTRIBUTE and (step.arg or 0) & 1
     ):
         # A container cannot be called.
         return True
@@ -216,7 +220,7 @@ def _is_another(
             else []
         )
         return bool(spaces) and not any(
-            _read_variables(space).get(one.argval) is named.container for space in spaces
+            _read_variables(space).get(step.argval) is named.container for space in spaces
         )
     loaded = before.argval[-1] if type(before.argval) is tuple else before.argval
     is_first = code is function.__code__ and code.co_argcount > 0 and loaded == code.co_varnames[0]
@@ -228,7 +232,7 @@ def _is_another(
 
 
 def _class_of(function: FunctionType) -> type | None:
-    """Return the class that a function is a method of; None if it is none, or this is not certain."""
+    """Return the class that a function is a method of; None if it is none or not certain."""
     *outer, name = function.__qualname__.split(".")
     found: Any = function.__globals__
     for part in outer:
@@ -238,6 +242,6 @@ def _class_of(function: FunctionType) -> type | None:
     return found if outer and inspection.namespace_of(found).get(name) is function else None
 
 
-def _derive_from_both(one: type, other: type) -> bool:
+def _derive_from_both(first: type, second: type) -> bool:
     """Return whether an object may be of two classes."""
-    return any(other in inspection.mro_of(below) for below in with_subclasses(one))
+    return any(second in inspection.mro_of(below) for below in with_subclasses(first))

@@ -1,4 +1,4 @@
-"""Measure how much of a resource the entries of a cache retain: the plugin attributes this part of the growth to it."""
+"""Measure how much of a resource a cache's entries retain: the growth attributed to the cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BLOCKS_PER_CONTAINER: Final = 3
 
 
 def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
-    """Return how much of a resource, in its unit, is released if these entries of a cache are evicted.
+    """Return how much of a resource, in its unit, is released if these cache entries are evicted.
 
     Tracked parts count only if they were created since `gc.freeze`, and shared ones once. If the
     units can be anything, each entry that is more than plain data is one. Memory is infinite if an
@@ -52,14 +52,14 @@ def retained(resource: str, entries: Sequence[object], identities: Collection[Ha
 
 
 def _parts(entries: Sequence[object]) -> dict[int, object]:
-    """Return the entries and what they refer to, also indirectly, by ``id()``; tracked parts only if they are new."""
+    """Return the entries and all that they lead to, by ``id()``; tracked parts only if new."""
     new, frozen = newcomers(), has_frozen()
 
-    def is_part(one: object) -> bool:
-        if id(one) not in new and gc.is_tracked(one):
+    def is_part(part: object) -> bool:
+        if id(part) not in new and gc.is_tracked(part):
             return False
         # Objects that the whole program shares are frozen, if any are.
-        return type(one) is not ModuleType if frozen else not inspection.is_shared(one)
+        return type(part) is not ModuleType if frozen else not inspection.is_shared(part)
 
     return inspection.parts_of(inspection.walk(entries, is_part, _MAX_PARTS, _list_referents))
 
@@ -67,17 +67,17 @@ def _parts(entries: Sequence[object]) -> dict[int, object]:
 def _list_referents(*objects: object) -> Iterator[object]:
     """Yield what these objects refer to, and what else is released together with them."""
     yield from gc.get_referents(*objects)
-    for one in objects:
+    for obj in objects:
         # Weak references to the object, such as those in a `weakref.WeakSet`.
-        yield from weakref.getweakrefs(one)
-        if type(one) is weakref.finalize:
-            yield weakref.finalize._registry.get(one)  # type: ignore[attr-defined]
-        elif type(one) is CodeType:
-            yield from (one.co_consts, one.co_names, one.co_linetable, one.co_code)
+        yield from weakref.getweakrefs(obj)
+        if type(obj) is weakref.finalize:
+            yield weakref.finalize._registry.get(obj)  # type: ignore[attr-defined]
+        elif type(obj) is CodeType:
+            yield from (obj.co_consts, obj.co_names, obj.co_linetable, obj.co_code)
 
 
 def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -> set[Hashable]:
-    """Return the handles that the entries stand for; a part that cannot be inspected stands for one handle."""
+    """Return the handles that entries stand for; a part that cannot be inspected is one handle."""
     found: set[Hashable] = set()
     # An entry may itself be the number of a descriptor, and an attribute the number or the name of
     # a handle.
@@ -95,14 +95,14 @@ def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -
     return found | (named if newest is None or newest in named else set())
 
 
-def _attributes(one: object) -> list[Any]:
+def _attributes(instance: object) -> list[Any]:
     """Return the attribute values of an instance, from its slots and its dict."""
-    direct = gc.get_referents(one)
+    direct = gc.get_referents(instance)
     return [*direct, *(value for part in direct if type(part) is dict for value in part.values())]
 
 
 def _is_plain_data(entry: object) -> bool:
-    """Return whether an entry has only builtin values and containers; False for a lone int, which may be a handle."""
+    """Return whether an entry is only builtin objects; False for an int, which may be a handle."""
     if type(entry) is int:
         return False
     return all(
@@ -111,7 +111,7 @@ def _is_plain_data(entry: object) -> bool:
 
 
 def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
-    """Sum the bytes that the resource counts; infinite with a part of an extension type, except arrays and NumPy's."""
+    """Sum the bytes that count; infinite with parts of extension types but arrays and NumPy's."""
     arrays = inspection.array_types()
     # Without pymalloc, `sys.getallocatedblocks` returns 0, and malloc serves small requests too.
     least = 0 if resource.name == RESIDENT or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
@@ -132,10 +132,11 @@ def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
 
 
 def count_exclusive(holders: Sequence[object]) -> int:
-    """Count the tracked objects created since `gc.freeze` that would be freed if these objects referred to nothing.
+    """Count the new tracked objects that would be freed if the holders referred to nothing.
 
-    The holders are the objects of a cache that refer to its entries. The number is never too large:
-    objects in cycles, and what others refer to as well, do not count.
+    New objects were created since `gc.freeze`. The holders are the objects of a cache that refer to
+    its entries. The number is never too large: objects in cycles, and what others refer to as well,
+    do not count.
     """
     new = newcomers()
     gone: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""Find out whether one object is gone but for the variables of a caller, and if not, what holds it."""
+"""Find out whether an object is gone but for a caller's variables, and if not, what holds it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FIRST_PAUSE: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class StillHeld:
-    """What holds an object, or the reason why that is unknown; as text, so that it holds nothing itself.
+    """What holds an object, or why that is unknown; as text, so that it holds nothing itself.
 
     `may_end`: another thread holds it, which may be about to return.
     """
@@ -98,7 +98,7 @@ class Watched:
         return borrower is None or not self._is_only_lent(borrower)
 
     def _is_only_lent(self, borrower: FrameType) -> bool:
-        """Return whether the object would be garbage without the variables of a frame that are the object itself."""
+        """Return whether the object is garbage but for a frame's variables that are the object."""
         number = id(self._get())
         names: set[str] = set()
         for frame in running_frames():
@@ -118,12 +118,10 @@ class Watched:
     def _list_parts(
         self, borrower: FrameType, names: set[str]
     ) -> tuple[list[object], dict[int, int]]:
-        """List the object and all that may live only because of it, and count the references of a frame's variables to it.
-
-        What leads to the object and is no part of it is in use elsewhere. `find_garbage` counts
-        references: those of this function must be gone, which under `sys.setprofile` outlive its
-        variables.
-        """
+        """List the object with what only it may keep, and count a frame's references to it."""
+        # What leads to the object and is no part of it is in use elsewhere. `find_garbage` counts
+        # references: those of this function must be gone, which under `sys.setprofile` outlive its
+        # variables.
         number = id(self._get())
         parts = inspection.parts_of(
             inspection.walk((self._get(),), lambda one: _may_belong(one, borrower), _MAX_PARTS)
@@ -136,9 +134,9 @@ class Watched:
             # referrers.
             near = [*gc.get_referrers(self._get()), *parts.values()]
             cells = [
-                one
-                for one in near
-                if type(one) is CellType and number in map(id, gc.get_referents(one))
+                cell
+                for cell in near
+                if type(cell) is CellType and number in map(id, gc.get_referents(cell))
             ]
             parts |= {id(one): one for one in cells}
             # Only a frame holds a cell unseen.
@@ -184,7 +182,7 @@ class Watched:
 
 
 def _explain_unseen(targets: list[object], borrower: FrameType | None, ignore: set[int]) -> str:
-    """Say which object on the way to the target has a reference that no other object accounts for."""
+    """Say which object on the way to the target has a reference that no object accounts for."""
     found = with_referrers(targets, ignore={*ignore, *map(id, running_frames())})
     for at in range(len(found)):
         lost = references_outside(found[at : at + 1])
@@ -204,11 +202,11 @@ def _explain_unseen(targets: list[object], borrower: FrameType | None, ignore: s
     return "what holds it was not found"
 
 
-def _may_belong(one: Any, borrower: FrameType) -> bool:
-    """Return whether an object may live only because of another one: no module, no class of a module, not the caller."""
-    if not gc.is_tracked(one) or issubclass(type(one), ModuleType) or module_name(one):
+def _may_belong(obj: Any, borrower: FrameType) -> bool:
+    """Return whether an object may live only because of another: no module, class or caller."""
+    if not gc.is_tracked(obj) or issubclass(type(obj), ModuleType) or module_name(obj):
         return False
-    if is_class(one):
+    if is_class(obj):
         # One of a module lives as long as that, and may lead to all of a library.
-        return "<locals>" in inspection.class_name(one)
-    return frame_of(one) is not borrower
+        return "<locals>" in inspection.class_name(obj)
+    return frame_of(obj) is not borrower

@@ -1,4 +1,4 @@
-"""Find garbage before the collector does, and name the reference cycle that keeps what is retained in it."""
+"""Find garbage before the collector does, and name the cycle that keeps what is retained in it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MAX_STARTS: Final = 50
 def find_garbage(
     objects: Sequence[Any], lent: Mapping[int, int] = MappingProxyType({})
 ) -> list[Any]:
-    """Return those of these objects that only garbage among them refers to, as the collector would find them.
+    """Return which of these objects only garbage among them refers to, as the collector finds them.
 
     Unlike a collection, it runs no finalizer, which may break the cycle. The caller must hold no
     other references. Those that are `lent` do not count: how many of them an object has, by its
@@ -49,9 +49,9 @@ def find_garbage(
     outside = {id(objects[at]): sys.getrefcount(objects[at]) - asking for at in range(len(objects))}
     for number, count in lent.items():
         outside[number] -= count
-    for other in gc.get_referents(*objects):
-        if id(other) in outside:
-            outside[id(other)] -= 1
+    for referent in gc.get_referents(*objects):
+        if id(referent) in outside:
+            outside[id(referent)] -= 1
     alive = [one for one in objects if outside[id(one)] > 0]
     for level in walk(alive, lambda part: id(part) in outside, len(objects) + 1):
         for number in level:
@@ -62,7 +62,10 @@ def find_garbage(
 def handles_in(
     garbage: Sequence[Any], identities: Collection[Hashable]
 ) -> Iterator[frozenset[int]]:
-    """Yield the ``id()`` of the objects in garbage that are these handles, have the number of one, and may hide one."""
+    """Yield three sets of objects in garbage, by ``id()``.
+
+    They are these handles, have the number of one, and may hide one.
+    """
     parts = _parts(garbage)
     yield frozenset(number for number, one in parts.items() if handles_of(one, identities))
     # Other numbers may have the same value.
@@ -73,7 +76,10 @@ def handles_in(
 
 
 def largest_in(garbage: Sequence[Any], least: float) -> frozenset[int]:
-    """Return the ``id()`` of the objects that hold the most memory; empty if all of them hold fewer than `least` bytes."""
+    """Return the ``id()`` of the objects that hold the most memory.
+
+    Empty if all of them together hold fewer than `least` bytes.
+    """
     sizes = {number: size_of(one) for number, one in _parts(garbage).items()}
     most = max(sizes.values(), default=0)
     enough = sum(sizes.values()) >= least
@@ -93,24 +99,25 @@ def _parts(garbage: Sequence[Any]) -> dict[int, Any]:
 def name_cycles(
     garbage: Sequence[Any], count: float, retained: Collection[int] = ()
 ) -> tuple[str, ...]:
-    """Name the types of a cycle, the alphabetically first one first; of a frame, its function and the variable.
+    """Name the types of a cycle, the alphabetically first one first.
 
-    With `retained`, the ``id()`` of objects in the garbage, it is the nearest cycle that leads to
-    one of them; else the one whose number is closest to the expected one. Empty if there is none.
+    A frame is named by its function and the variable. With `retained`, the ``id()`` of objects in
+    the garbage, it is the nearest cycle that leads to one of them; else the one whose number is
+    closest to the expected one. Empty if there is none.
     """
     known = {id(one): one for one in garbage[:_MAX_CYCLE_OBJECTS]}
     edges = {
         number: [
-            id(other)
-            for other in gc.get_referents(one)
-            if id(other) in known or id(other) in retained
+            id(referent)
+            for referent in gc.get_referents(obj)
+            if id(referent) in known or id(referent) in retained
         ]
-        for number, one in known.items()
+        for number, obj in known.items()
     }
     back: dict[int, list[int]] = {}
-    for number, others in edges.items():
-        for other in others:
-            back.setdefault(other, []).append(number)
+    for number, targets in edges.items():
+        for target in targets:
+            back.setdefault(target, []).append(number)
     if retained:
         start = [number for number in retained if number in known or number in back]
         near = (
@@ -144,14 +151,14 @@ def _shortest_cycle(start: int, edges: Mapping[int, Sequence[int]]) -> list[int]
 
 
 def _search(start: Sequence[int], edges: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return the one before each object to which references lead, nearest first; with a `start` if it is in a cycle."""
+    """Return the object before each one reached, nearest first; a `start` only if in a cycle."""
     before: dict[int, int] = {}
     reached = list(start)
     for number in reached:
-        for other in edges.get(number, ()):
-            if other not in before:
-                before[other] = number
-                reached.append(other)
+        for target in edges.get(number, ()):
+            if target not in before:
+                before[target] = number
+                reached.append(target)
     return before
 
 
@@ -169,12 +176,12 @@ def _name(cycle: Sequence[int], known: Mapping[int, Any]) -> tuple[str, ...]:
     return (*names[first:], *names[:first])
 
 
-def _name_one(one: Any, following: Any) -> str:
-    if type(one) is not FrameType:
-        return type(one).__name__
+def _name_one(obj: Any, following: Any) -> str:
+    if type(obj) is not FrameType:
+        return type(obj).__name__
     values = gc.get_referents(following) if type(following) is CellType else [following]
     name = next(
-        (name for name, value in one.f_locals.items() if any(value is target for target in values)),
+        (name for name, value in obj.f_locals.items() if any(value is target for target in values)),
         "",
     )
-    return f"frame of {one.f_code.co_qualname}()" + (f" local {name!r}" if name else "")
+    return f"frame of {obj.f_code.co_qualname}()" + (f" local {name!r}" if name else "")

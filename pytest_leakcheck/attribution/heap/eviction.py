@@ -1,4 +1,4 @@
-"""Find the function that removes entries from a container, and the number of entries at which it does so."""
+"""Find the function that removes entries from a container, and at which number it does so."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _removes(code: CodeType, names: frozenset[str]) -> bool:
 
 
 def _iter_holders(container: object) -> Iterator[tuple[frozenset[str], object]]:
-    """Yield the names under which an object, class or module knows the container, and that; none for the container itself."""
+    """Yield the container without names, then its names in each object, class or module."""
     yield frozenset(), container
     for referrer in gc.get_referrers(container):
         # The attributes of an object, and the global variables of a module, may be in a dict.
@@ -86,8 +86,8 @@ def _iter_code(holder: Any) -> Iterator[CodeType]:
         spaces = _list_namespaces(holder)
     for space in spaces:
         functions = (
-            one.__func__ if type(one) in (classmethod, staticmethod) else one
-            for one in space.values()
+            value.__func__ if type(value) in (classmethod, staticmethod) else value
+            for value in space.values()
         )
         yield from (one.__code__ for one in functions if type(one) is FunctionType)
 
@@ -99,12 +99,12 @@ def _list_namespaces(holder: Any) -> list[Mapping[str, Any]]:
 
 
 class _Reader:
-    """Reads the bound of a container from the source of the functions of its holder, without running any of it."""
+    """Reads the bound of a container from the source of its holder's functions; it runs none."""
 
     def __init__(
         self, container: object, names: frozenset[str], holder: Any, removing: set[str]
     ) -> None:
-        """Take the names by which the holder knows the container, and those of its functions that remove entries."""
+        """Take the holder's names for the container, and of its functions that remove entries."""
         self._names, self._removing = names, removing
         self._length = inspection.length(container)
         is_module = type(holder) is ModuleType
@@ -118,7 +118,7 @@ class _Reader:
             self._attributes |= space
 
     def read(self, code: CodeType) -> int:
-        """Return the bound with which this function compares the length before it removes entries; 0 if it does not."""
+        """Return the bound that the length is compared with before a removal; 0 without one."""
         if (
             _REMOVING.union(("clear",), self._removing).isdisjoint(code.co_names)
             and _DELETES not in code.co_code[::2]
@@ -141,13 +141,13 @@ class _Reader:
 
     def _is_removal(self, steps: Iterator[ast.AST]) -> bool:
         return any(
-            isinstance(one, ast.Delete)
+            isinstance(step, ast.Delete)
             or (
-                isinstance(one, ast.Call)
-                and isinstance(one.func, ast.Attribute)
-                and one.func.attr in {*_REMOVING, "clear", *self._removing}
+                isinstance(step, ast.Call)
+                and isinstance(step.func, ast.Attribute)
+                and step.func.attr in {*_REMOVING, "clear", *self._removing}
             )
-            for one in steps
+            for step in steps
         )
 
     def _read_comparison(self, test: ast.Compare) -> int:
@@ -163,26 +163,26 @@ class _Reader:
         return 0
 
     def _is_length(self, node: ast.AST) -> bool:
-        """Return whether this is the length of the container, or a counter that has the same value."""
+        """Return whether this is the container's length, or a counter that has the same value."""
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
             and node.func.id == "len"
             and node.args
         ):
-            one = node.args[0]
+            argument = node.args[0]
             name = (
-                one.attr
-                if isinstance(one, ast.Attribute)
-                else one.id
-                if isinstance(one, ast.Name)
+                argument.attr
+                if isinstance(argument, ast.Attribute)
+                else argument.id
+                if isinstance(argument, ast.Name)
                 else ""
             )
             return self._mangle(name) in self._names or (name == self._itself and bool(name))
         return isinstance(node, ast.Attribute) and self._evaluate(node) == self._length > 0
 
     def _evaluate(self, node: ast.expr) -> float | None:
-        """Return the number that an expression of constants, variables and attributes stands for; None for others."""
+        """Return the number of an expression of constants, variables and attributes; else None."""
         value: object = None
         if isinstance(node, ast.Constant):
             value = node.value

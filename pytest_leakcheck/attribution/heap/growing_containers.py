@@ -50,7 +50,7 @@ _VALUE_TYPE_IDS: Final = frozenset(map(id, inspection.PAYLOAD))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GrowingContainer:
-    """A container that has gained entries, or the holder of a `value` that has gained bytes or characters."""
+    """A container that gained entries, or a holder of a `value` that gained bytes or characters."""
 
     holder: object
     gained: int
@@ -62,12 +62,18 @@ class GrowingContainer:
 
 
 class Census:
-    """The size of each container at one moment; take it while nothing is frozen. It keeps no object alive."""
+    """The size of each container at one moment; it keeps no object alive.
+
+    Take it while nothing is frozen.
+    """
 
     __slots__ = ("_amounts", "_first", "_holders", "_ids", "_kinds", "_sizes", "_values", "more")
 
     def __init__(self, *, values: bool) -> None:
-        """Record the sizes of all containers; with `values`, also of large values, which takes three times as long."""
+        """Record the sizes of all containers.
+
+        With `values`, also those of large values, which takes three times as long.
+        """
         self._values = values
         found = _walk(values=values)
         self._ids, self._sizes, self._kinds = found.ids, found.sizes, found.kinds
@@ -86,26 +92,26 @@ class Census:
     def grown(
         self, new: Collection[int] = frozenset(), ignore: Collection[int] = frozenset()
     ) -> tuple[GrowingContainer, ...]:
-        """Return the containers and values that are larger now, without those whose ``id()`` is in `ignore`.
+        """Return the containers and values that are larger now, without those in `ignore`.
 
         The `newcomers`, `new`, did not exist at the census, except for dicts that were untracked
-        then.
+        then. Both `new` and `ignore` are by ``id()``.
         """
         found = _walk(values=self._values, known=frozenset(self._holders))
         self.more = found.kinds - self._kinds
         then = dict(zip(self._ids, self._sizes, strict=True))
         # A container that was not counted before has not grown.
         larger = [
-            GrowingContainer(one, size - then[place])
-            for one, place, size in zip(found.containers, found.ids, found.sizes, strict=True)
+            GrowingContainer(holder, size - then[place])
+            for holder, place, size in zip(found.containers, found.ids, found.sizes, strict=True)
             if size > then.get(place, size)
         ]
         first = dict(zip(reversed(self._ids), reversed(self._first), strict=False))
         same = (
-            one
-            for one in larger
-            if id(one.holder) not in ignore
-            and _is_same_container(one.holder, first.get(id(one.holder)), new)
+            container
+            for container in larger
+            if id(container.holder) not in ignore
+            and _is_same_container(container.holder, first.get(id(container.holder)), new)
         )
         return (
             *same,
@@ -115,9 +121,9 @@ class Census:
         )
 
     def _grown_values(
-        self, holders: Sequence[tuple[object, list[object]]], other: Collection[int]
+        self, holders: Sequence[tuple[object, list[object]]], ignore: Collection[int]
     ) -> Iterator[GrowingContainer]:
-        """Yield the values that are larger now, except those of the holders in `other`."""
+        """Yield the values that are larger now, except those of the holders in `ignore`."""
         then: dict[int, list[int]] = {}
         for place, size in zip(self._holders, self._amounts, strict=True):
             then.setdefault(place, []).append(size)
@@ -125,18 +131,18 @@ class Census:
             before = then.get(id(holder), ())
             # They are matched by position, which is impossible if a value has become large or is
             # gone.
-            if len(before) == len(values) and id(holder) not in other:
+            if len(before) == len(values) and id(holder) not in ignore:
                 for size, value in zip(before, values, strict=True):
                     if (gained := inspection.amount(value) - size) > 0:
                         yield GrowingContainer(holder, gained, value)
 
 
-def _first_key(one: Any) -> object:
-    return next(iter(one), None)
+def _first_key(container: Any) -> object:
+    return next(iter(container), None)
 
 
 def _is_same_container(holder: object, first: int | None, new: Collection[int]) -> bool:
-    """Return whether a container is the one counted earlier under its ``id()``; `first`: the first key's, if untracked."""
+    """Return whether this holder was counted; `first`: its first key's ``id()``, if untracked."""
     # The collector also lists an older dict as new once it begins to track that dict.
     if first is None or type(holder) is not dict:
         return id(holder) not in new and gc.is_tracked(holder)
@@ -144,7 +150,7 @@ def _is_same_container(holder: object, first: int | None, new: Collection[int]) 
 
 
 def newcomers() -> frozenset[int]:
-    """Return the ``id()`` of each tracked object created since `gc.freeze`; call it before `gc.unfreeze`."""
+    """Return tracked objects created since `gc.freeze`, by ``id()``; call before `gc.unfreeze`."""
     return frozenset(map(id, gc.get_objects()))
 
 
@@ -154,7 +160,10 @@ def fitting(
     rate: float | None = None,
     size: float | None = None,
 ) -> tuple[GrowingContainer, ...]:
-    """Return the containers and values whose growth fits, best first; `rate` and `size` (bytes) are per iteration."""
+    """Return the containers and values whose growth fits, best first.
+
+    `rate` and `size` (bytes) are per iteration.
+    """
     # A single value is accepted only if it grows by about `size`: it may be replaced by one of
     # another length.
     low, high = LEAST * iterations, float(sys.maxsize)
@@ -176,18 +185,19 @@ def fitting(
     wanted = size * iterations
     bytes_of = {id(one): bytes_gained(one) for one in kept}
     possible = [
-        one
-        for one in kept
-        if wanted / _MAX_SIZE_RATIO <= bytes_of[id(one)] <= wanted * _MAX_SIZE_RATIO
+        container
+        for container in kept
+        if wanted / _MAX_SIZE_RATIO <= bytes_of[id(container)] <= wanted * _MAX_SIZE_RATIO
     ]
     # The size of what a library allocates cannot be read, so its objects are accepted, but only if
     # nothing else fits.
     opaque = (
-        one
-        for one in kept
+        container
+        for container in kept
         if not values
         and any(
-            inspection.is_opaque(value) for _key, value in inspection.last_entries(one.holder, 1)
+            inspection.is_opaque(value)
+            for _key, value in inspection.last_entries(container.holder, 1)
         )
     )
     chosen = possible or list(opaque)
@@ -200,15 +210,15 @@ def are_shares(
     rate: float | None = None,
     size: float | None = None,
 ) -> bool:
-    """Return whether these each gained a share, and together the expected amount; arguments as `fitting`."""
+    """Return whether each gained a share, and all the expected amount; arguments as `fitting`."""
     wanted = iterations * (rate if size is None and rate is not None else size or 0.0)
     gained = [bytes_gained(one) if size is not None else float(one.gained) for one in fit]
     # What is in two containers is retained once.
     newest = {
         id(value)
-        for one in fit
-        if not one.is_value
-        for _key, value in inspection.last_entries(one.holder, 1)
+        for container in fit
+        if not container.is_value
+        for _key, value in inspection.last_entries(container.holder, 1)
     }
     if (
         not wanted
@@ -219,24 +229,24 @@ def are_shares(
     return abs(sum(gained) - wanted) <= _NEAR_SHARE * wanted
 
 
-def _is_near(one: GrowingContainer, wanted: float, share: float) -> bool:
+def _is_near(container: GrowingContainer, wanted: float, share: float) -> bool:
     # One more or less is near: the entry of the last iteration may be kept elsewhere.
-    return abs(one.gained - wanted) <= max(1.0, share * wanted)
+    return abs(container.gained - wanted) <= max(1.0, share * wanted)
 
 
-def bytes_gained(one: GrowingContainer) -> float:
-    """Estimate the bytes of the gained entries from the two newest ones; for a value, return its growth."""
-    if one.is_value:
-        return one.gained
-    entries = inspection.last_entries(one.holder, 2)
+def bytes_gained(container: GrowingContainer) -> float:
+    """Estimate the gained entries' bytes from the two newest; for a value, return its growth."""
+    if container.is_value:
+        return container.gained
+    entries = inspection.last_entries(container.holder, 2)
     (key, value), (other_key, other) = entries[0], entries[-1] if len(entries) > 1 else (None, None)
-    each = inspection.own_size(value, other)
-    return one.gained * (each if key is value else each + inspection.own_size(key, other_key))
+    size = inspection.own_size(value, other)
+    return container.gained * (size if key is value else size + inspection.own_size(key, other_key))
 
 
 @dataclass(slots=True, eq=False)
 class _Found:
-    """The containers (untracked dicts last), and the objects that hold large values, each with these values."""
+    """The containers (untracked dicts last), and the holders of large values, each with these."""
 
     containers: list[object] = field(default_factory=list)
     ids: array[int] = field(default_factory=lambda: array("Q"))
@@ -252,16 +262,16 @@ class _Found:
 
 
 def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
-    """List all containers, and the holders of large values if wanted, of all objects or of those that are `known`."""
+    """List all containers; with `values`, also the holders of large ones: all, or those `known`."""
     # This comes first, so that it lists nothing made here: lists that hold each other would become
     # garbage.
     objects = gc.get_objects()
     found = _Found()
     derived = {
-        id(one)
+        id(cls)
         for kind in inspection.CONTAINERS
-        for one in with_subclasses(kind)
-        if one is not kind
+        for cls in with_subclasses(kind)
+        if cls is not kind
     }
     arrays = inspection.array_types()
     untracked: dict[int, dict[Any, Any]] = {}
@@ -308,7 +318,7 @@ def _chunks(objects: Sequence[object]) -> Iterator[list[object]]:
 def _find_holders(
     some: Sequence[object], referents: list[Any], arrays: dict[int, str]
 ) -> Iterator[tuple[object, list[object]]]:
-    """Yield the objects that hold large values, each with its values; `referents` are those of all these objects."""
+    """Yield each object that holds large values, with these; `referents`: of all the objects."""
     wanted = _VALUE_TYPE_IDS | arrays.keys()
     values = list(compress(referents, map(wanted.__contains__, map(id, map(type, referents)))))
     # `sys.getsizeof` may not include the data of arrays and in-memory files, so that all of them
@@ -318,8 +328,8 @@ def _find_holders(
         *map(id, compress(values, map(_MAX_SMALL_VALUE.__lt__, map(sys.getsizeof, values)))),
         *map(id, data),
     }
-    for one in some if large else ():
-        values = [value for value in gc.get_referents(one) if id(value) in large]
+    for holder in some if large else ():
+        values = [value for value in gc.get_referents(holder) if id(value) in large]
         # An array or in-memory file is a value itself, not the holder of its data.
-        if values and id(type(one)) not in arrays:
-            yield one, values
+        if values and id(type(holder)) not in arrays:
+            yield holder, values

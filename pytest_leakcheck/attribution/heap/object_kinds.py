@@ -1,7 +1,8 @@
-"""Count the kinds of objects that accumulate, by type; torch's tensors with shape, bytes and what their graphs keep.
+"""Count the kinds of objects that accumulate, by type.
 
-The graph of a tensor is its autograd graph: the operations that computed the tensor, with the
-tensors that they have saved for a backward pass.
+Tensors of torch are described with shape, bytes and what their graphs keep. The graph of a tensor
+is its autograd graph: the operations that computed the tensor, with the tensors that they have
+saved for a backward pass.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ AUXILIARY_TYPES: Final = (
 )
 
 
-def accompanies(one: object) -> bool:
+def accompanies(obj: object) -> bool:
     """Return whether an object only accompanies other objects: containers, functions, frames."""
-    return inspection.container_kind(one) is not None or type(one) in (tuple, *AUXILIARY_TYPES)
+    return inspection.container_kind(obj) is not None or type(obj) in (tuple, *AUXILIARY_TYPES)
 
 
 def kind_of_entries(
     growing: GrowingContainer, iterations: int, *, of_bytes: bool
 ) -> Remainder | None:
-    """Return the kind of the entries that a container has gained; None if their type shows little about them.
+    """Return the kind of the entries that a container has gained; None if the type shows little.
 
     With `of_bytes`, the part of an entry that holds most of its bytes counts, such as a bytearray
     in a list.
@@ -71,18 +72,19 @@ def kinds_of(
     least_bytes: float = 0.0,
     more: Mapping[int, int] | None = None,
 ) -> tuple[Remainder, ...]:
-    """Return the most frequent kinds of new tracked objects, builtin types only if no other is frequent.
+    """Return the most frequent kinds of new tracked objects; builtin types only if no other is.
 
-    `least` is the minimum number of a kind per iteration. With a minimum of bytes, those that hold the most are first,
-    and of objects that share most of their bytes only what has them. `more`: as in `SearchTarget`.
+    `least` is the minimum number of a kind per iteration. With a minimum of bytes, those that hold
+    the most are first, and of objects that share most of their bytes only what has them. `more`: as
+    in `SearchTarget`.
     """
     everything = list(objects)
     # The lists and dicts of the search's own objects have builtin types.
     parts_of_ours = set(map(id, gc.get_referents(*filter(is_ours, everything))))
     others = (
-        one
-        for one in everything
-        if type(one) not in AUXILIARY_TYPES and not is_ours(one) and id(one) not in parts_of_ours
+        obj
+        for obj in everything
+        if type(obj) not in AUXILIARY_TYPES and not is_ours(obj) and id(obj) not in parts_of_ours
     )
     often = _list_frequent(others, kind_of, least * iterations)
     often = [
@@ -111,12 +113,12 @@ def kinds_of(
 
 
 def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple[Remainder, ...]:
-    """Return the kinds of tensors that hold the most bytes, and what their graphs keep; `least` is as in `kinds_of`."""
+    """Return the largest kinds of tensors, and what their graphs keep; `least` as in `kinds_of`."""
     # A view of a parameter takes no memory.
     tensors = (
-        one
-        for one in objects
-        if is_tensor(one) and not (one._base is not None and _is_parameter(one._base))
+        tensor
+        for tensor in objects
+        if is_tensor(tensor) and not (tensor._base is not None and _is_parameter(tensor._base))
     )
     often = _list_frequent(tensors, _describe_tensor, least * iterations)
     often.sort(key=lambda pair: (-len(pair[1]) * _storage_bytes(pair[1][-1:]), pair[0]))
@@ -124,8 +126,8 @@ def tensor_kinds(objects: Iterable[Any], iterations: int, least: float) -> tuple
     kept = {
         name
         for name, some in often
-        for other in often
-        if other[0] != name and _graph_keeps(other[1], some[-1])
+        for pair in often
+        if pair[0] != name and _graph_keeps(pair[1], some[-1])
     }
     rest = [pair for pair in often if pair[0] not in kept] or often
     return tuple(
@@ -137,26 +139,26 @@ def _list_frequent(
     objects: Iterable[Any], describe: Callable[[Any], str], least: float
 ) -> list[tuple[str, list[Any]]]:
     found: dict[str, list[Any]] = defaultdict(list)
-    for one in objects:
-        found[describe(one)].append(one)
+    for obj in objects:
+        found[describe(obj)].append(obj)
     return [(name, some) for name, some in found.items() if len(some) >= max(2.0, least)]
 
 
-def kind_of(one: Any) -> str:
-    """Return the type name of an object; for a tensor, also the shape, dtype, device and whether it has a graph."""
-    if is_tensor(one):
-        return _describe_tensor(one)
-    return inspection.array_types().get(id(type(one)), inspection.type_name(one))
+def kind_of(obj: Any) -> str:
+    """Return an object's type; for a tensor, also shape, dtype, device and if it has a graph."""
+    if is_tensor(obj):
+        return _describe_tensor(obj)
+    return inspection.array_types().get(id(type(obj)), inspection.type_name(obj))
 
 
-def is_tensor(one: Any) -> bool:
-    """Return whether an object is a tensor or a parameter, not of a derived type: a proxy may run any code."""
+def is_tensor(obj: Any) -> bool:
+    """Return whether `obj` is a tensor or parameter of no derived type, which may run any code."""
     torch: Any = sys.modules.get("torch")
-    return torch is not None and type(one) in (torch.Tensor, torch.nn.Parameter)
+    return torch is not None and type(obj) in (torch.Tensor, torch.nn.Parameter)
 
 
 def _graph_keeps(tensors: Sequence[Any], other: Any) -> bool:
-    """Return whether `other` was computed or saved by the autograd graph of one of the newest tensors."""
+    """Return whether the graph of one of the newest tensors has computed or saved `other`."""
     for tensor in tensors[-_NEWEST_TENSORS:]:
         if tensor.grad_fn is None:
             continue
@@ -165,9 +167,9 @@ def _graph_keeps(tensors: Sequence[Any], other: Any) -> bool:
             return True
         place = other.untyped_storage().data_ptr()
         if any(
-            one.untyped_storage().data_ptr() == place
+            saved.untyped_storage().data_ptr() == place
             for node in nodes
-            for one in _list_saved_tensors(node)
+            for saved in _list_saved_tensors(node)
         ):
             return True
     return False
@@ -181,17 +183,17 @@ def _describe_tensor(tensor: Any) -> str:
 
 
 def _describe_graph(tensor: Any) -> str:
-    """Describe what the graph of a tensor has saved for a backward pass; without a graph, return its bytes."""
+    """Describe what a tensor's graph has saved for a backward pass; without a graph, its bytes."""
     if tensor.grad_fn is None:
         return f"{_storage_bytes([tensor]):,} B each"
     nodes = list(_list_nodes(tensor.grad_fn))
     # Leave out parameters, because the model keeps them in any case. A computed tensor may be kept
     # by the graph alone.
     kept = {
-        one.untyped_storage().data_ptr(): one
+        saved.untyped_storage().data_ptr(): saved
         for node in nodes
-        for one in _list_saved_tensors(node)
-        if not _is_parameter(one)
+        for saved in _list_saved_tensors(node)
+        if not _is_parameter(saved)
     }.values()
     shapes = Counter(f"{tuple(one.shape)} {str(one.dtype).removeprefix('torch.')}" for one in kept)
     most = ", ".join(f"{count} of {shape}" for shape, count in shapes.most_common(3))
@@ -229,11 +231,11 @@ def _is_parameter(tensor: Any) -> bool:
 
 
 def _storage_bytes(tensors: Iterable[Any]) -> int:
-    """Sum the bytes of the storages, each counted once; a tensor without one, such as a wrapper, adds nothing."""
+    """Sum the bytes of storages, each once; a tensor without one, as a wrapper, adds nothing."""
     sizes: dict[int, int] = {}
-    for one in tensors:
+    for tensor in tensors:
         try:
-            storage = one.untyped_storage()
+            storage = tensor.untyped_storage()
         except (NotImplementedError, RuntimeError):
             continue
         sizes[storage.data_ptr()] = storage.nbytes()

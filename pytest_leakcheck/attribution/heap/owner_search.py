@@ -71,13 +71,14 @@ _TRIVIAL_TYPES: Final = (int, bool, type(None), float)
 
 @dataclass(frozen=True, slots=True)
 class SearchTarget:
-    """What is known of what is retained; `rate` (objects) and `size` (bytes) are per iteration, where known.
+    """What is known of what is retained.
 
-    `identities`: the handles that still exist, if handles are retained. `in_python`: Python may have allocated it.
-    `kind`: the type that all of it has, by its ``id()``; 0 if unknown.
-    `more`: how many more objects of each type exist now, by its ``id()``; None if unknown. `exits`: how many more
-    callbacks `atexit` has. `unfit`: the containers whose new entries do not stand for it, by ``id()``. `are_numbers`: the
-    handles are descriptors without an object of Python.
+    `rate` (objects) and `size` (bytes) are per iteration, where known. `identities`: the handles
+    that still exist, if handles are retained. `in_python`: Python may have allocated it. `kind`:
+    the type that all of it has, by its ``id()``; 0 if unknown. `more`: how many more objects of
+    each type exist now, by its ``id()``; None if unknown. `exits`: how many more callbacks `atexit`
+    has. `unfit`: the containers whose new entries do not stand for it, by ``id()``. `are_numbers`:
+    the handles are descriptors without an object of Python.
     """
 
     iterations: int
@@ -104,9 +105,10 @@ class SearchTarget:
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """The owners, best first, or the reason why there is none; no `objects` if only a path to survivors was found.
+    """The owners, best first, or the reason why there is none.
 
-    If they are `joint`, each holds a share; else one is enough.
+    If only a path to survivors was found, there are no `objects`. If the owners are `joint`, each
+    holds a share; else one is enough.
     """
 
     owners: tuple[Owner, ...]
@@ -117,7 +119,7 @@ class Holders:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Hold:
-    """An object that holds survivors (`reached`, by ``id()``); its new referent `entry` is one or leads to one."""
+    """An object that holds survivors (`reached`, by ``id()``) through its new referent `entry`."""
 
     holder: object
     entry: object
@@ -126,7 +128,7 @@ class _Hold:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """A search through the references of new objects (`new`) for survivors (`counted`), both by ``id()``."""
+    """A search of references from new objects (`new`) to survivors (`counted`), by ``id()``."""
 
     # `growing` has the containers that have grown, and `skipped` what cannot hold them, which the
     # search adds to.
@@ -153,16 +155,16 @@ class _Search:
             # Read many objects in one call into C, because few of them refer to a new object.
             if self.new.isdisjoint(map(id, gc.get_referents(*some))):
                 continue
-            for one in some:
-                if not is_ours(one):
-                    yield from self.hold_of(one)
+            for obj in some:
+                if not is_ours(obj):
+                    yield from self.hold_of(obj)
 
     def hold_of(self, holder: object) -> Iterator[_Hold]:
         """Yield one `_Hold` if an object holds survivors, directly or through new objects."""
         entries = {
-            id(one): one
-            for one in gc.get_referents(holder)
-            if id(one) in self.new and one is not holder
+            id(entry): entry
+            for entry in gc.get_referents(holder)
+            if id(entry) in self.new and entry is not holder
         }
         if found := self.counted & {*entries, *self.reachable(list(entries.values()))}:
             last = [one for one in entries.values() if id(one) in self.counted] or list(
@@ -193,7 +195,7 @@ class _Search:
         return False
 
     def reachable(self, start: Sequence[object]) -> set[int]:
-        """Return the ``id()`` of each new object to which references from these lead, perhaps including these."""
+        """Return the ``id()`` of each new object that these lead to, perhaps including these."""
         reached: set[int] = set()
         for level in inspection.walk(
             filter(self._is_new, gc.get_referents(*start)), self._is_new, _MAX_REACHED
@@ -202,8 +204,8 @@ class _Search:
             reached |= level.keys()
         return reached
 
-    def _is_new(self, one: object) -> bool:
-        return id(one) in self.new and type(one) is not ModuleType
+    def _is_new(self, obj: object) -> bool:
+        return id(obj) in self.new and type(obj) is not ModuleType
 
 
 def search(  # noqa: PLR0913 - the evidence, one by one
@@ -215,11 +217,12 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     *,
     deadline: float = inf,
 ) -> Holders:
-    """Find the owners of what is retained, while nothing is frozen; after `deadline`, there is none.
+    """Find the owners of what is retained, while nothing is frozen; after `deadline`, none.
 
-    `came` are tracked objects that were created in these iterations and still exist; `growing` is from `Census.grown`.
-    `new` has the ``id()`` of each object created since the measurement began: older objects that lead to it own it.
-    `ignore` has those of objects that cannot be owners, such as the plugin's own.
+    `came` are tracked objects that were created in these iterations and still exist; `growing` is
+    from `Census.grown`. `new` has the ``id()`` of each object created since the measurement began:
+    older objects that lead to it own it. `ignore` has those of objects that cannot be owners, such
+    as the plugin's own.
     """
     own, builtin, last = _group_by_type(sought, came)
     unfit = frozenset(id(one.holder) for one in growing if not _gain_may_fit(sought, one))
@@ -257,7 +260,7 @@ _CALLBACKS: Final = "callbacks"
 
 
 def _is_list_of_library(owner: Owner) -> bool:
-    """Return whether the standard library holds the handles, which may only list what the program keeps."""
+    """Return whether the standard library holds handles, and may only list what a program keeps."""
     return owner.name.partition(".")[0] in sys.stdlib_module_names or owner.root_kind == "running"
 
 
@@ -267,7 +270,7 @@ def _held_by_interpreter(
     growing: Sequence[GrowingContainer],
     new: Collection[int],
 ) -> Iterator[Owner]:
-    """Yield what C holds more of: callbacks of `atexit`, variables of a context, handlers that hold earlier ones."""
+    """Yield what C holds more of: `atexit` callbacks, context variables, handlers over others."""
     counts = {("atexit", _CALLBACKS): (sought.exits, "callback of atexit.register()")}
     search = _Search(frozenset(new), frozenset(), {}, set())
     for handler in map(signal.getsignal, signal.valid_signals()):
@@ -275,9 +278,9 @@ def _held_by_interpreter(
             reached = search.reachable((handler,))
             chained = sum(type(one) is type(handler) and id(one) in reached for one in came)
             counts[kept_by_interpreter(handler), UNNAMED] = chained, "earlier handler"
-    for one in growing:
-        if type(one.holder) is Context and (name := kept_by_interpreter(one.holder)):
-            counts[name, "variables"] = one.gained, "variable"
+    for container in growing:
+        if type(container.holder) is Context and (name := kept_by_interpreter(container.holder)):
+            counts[name, "variables"] = container.gained, "variable"
     for (name, via), (count, what) in counts.items():
         if count >= max(2.0, LEAST * sought.iterations * min(1.0, sought.rate or 1.0)):
             step = Step(name, via, suspect=True)
@@ -288,15 +291,15 @@ def _held_by_interpreter(
 def _group_by_type(
     sought: SearchTarget, came: Sequence[object]
 ) -> tuple[list[list[object]], list[list[object]], list[list[object]]]:
-    """Group the new objects that may be retained by type: not builtin, builtin, and those that show little by themselves."""
+    """Group what may be retained by type: not builtin, builtin, and types of little evidence."""
     by_kind: dict[str, list[object]] = defaultdict(list)
     # Of these, and of builtin ones whose rate is unknown, only a chain can consist: each refers to
     # the one before.
     links = (FunctionType, MethodType)
-    for one in came:
-        fits = type(one) not in AUXILIARY_TYPES or (type(one) in links and sought.in_python)
-        if fits and not is_ours(one) and sought.kind in (0, id(type(one))):
-            by_kind[f"{inspection.module_of_type(type(one))}.{kind_of(one)}"].append(one)
+    for obj in came:
+        fits = type(obj) not in AUXILIARY_TYPES or (type(obj) in links and sought.in_python)
+        if fits and not is_ours(obj) and sought.kind in (0, id(type(obj))):
+            by_kind[f"{inspection.module_of_type(type(obj))}.{kind_of(obj)}"].append(obj)
     wanted = sought.iterations * (sought.rate or 1.0)
     ranked: list[tuple[float, float, list[object]]] = []
     for some in by_kind.values():
@@ -327,19 +330,21 @@ def _group_by_type(
     return own, [some for some in builtin if sought.rate and type(some[0]) not in links], last
 
 
-def _gain_may_fit(sought: SearchTarget, one: GrowingContainer) -> bool:
+def _gain_may_fit(sought: SearchTarget, container: GrowingContainer) -> bool:
     """Return whether the entries that a container gained may be, or contain, what is retained."""
     if sought.identities is not None:
-        return not one.is_value and sought.fits(inspection.last_entries(one.holder, one.gained))
+        return not container.is_value and sought.fits(
+            inspection.last_entries(container.holder, container.gained)
+        )
     if sought.in_python or sought.size is None:
         return True
     # Memory that C code allocated belongs to large enough entries, or to objects of an extension
     # type.
-    if bytes_gained(one) >= LEAST * sought.size * sought.iterations:
+    if bytes_gained(container) >= LEAST * sought.size * sought.iterations:
         return True
-    return not one.is_value and any(
+    return not container.is_value and any(
         inspection.is_of_extension(type(part))
-        for pair in inspection.last_entries(one.holder, _NEWEST_ENTRIES)
+        for pair in inspection.last_entries(container.holder, _NEWEST_ENTRIES)
         for part in pair
     )
 
@@ -353,7 +358,10 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     *,
     deadline: float = inf,
 ) -> Holders:
-    """Find the owners of `survivors`, all new objects of one kind; if there are none, of what grows as expected."""
+    """Find the owners of `survivors`, which are all new objects of one kind.
+
+    If there are no survivors, find the owners of what grows as expected.
+    """
     counted = frozenset(map(id, survivors))
     skipped = {*ignore, id(growing), id(survivors)}
     grown = {id(one.holder): one for one in growing if not one.is_value}
@@ -367,8 +375,8 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     fit = fitting(candidates, sought.iterations, sought.rate, sought.size)[:_MAX_OWNERS]
     paths = find_paths([one.holder for one in fit], skipped)
     found = [
-        (_describe_growing(one, path, sought.iterations), one.holder, is_runners(path))
-        for one, path in zip(fit, paths, strict=True)
+        (_describe_growing(container, path, sought.iterations), container.holder, is_runners(path))
+        for container, path in zip(fit, paths, strict=True)
         if path
     ]
     if not found:
@@ -386,14 +394,14 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     )
 
 
-def _is_held_by_us(one: object) -> bool:
-    """Return whether an object without a path from a root belongs to this package, which fills it during the search."""
-    level, seen = [one], {id(one)}
+def _is_held_by_us(obj: object) -> bool:
+    """Return whether an object without a root is this package's, which fills it in the search."""
+    level, seen = [obj], {id(obj)}
     for _ in range(_MAX_LEVELS):
         referrers = [
-            other
-            for other in gc.get_referrers(*level)
-            if type(other) is not GrowingContainer and other is not level
+            referrer
+            for referrer in gc.get_referrers(*level)
+            if type(referrer) is not GrowingContainer and referrer is not level
         ]
         if any(map(is_ours, referrers)):
             return True
@@ -439,7 +447,7 @@ def _find_owners_of_survivors(
 
 
 def _select_largest(holds: list[_Hold], count: int) -> list[_Hold]:
-    """Select the largest holds that together hold enough of the survivors; none if that is not enough."""
+    """Select the largest holds that together hold enough survivors; none if all are not enough."""
     chosen: list[_Hold] = []
     reached: set[int] = set()
     for hold in sorted(holds, key=lambda one: -len(one.reached)):
@@ -474,7 +482,7 @@ def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
 def with_referrers(
     start: list[object], new: frozenset[int] | None = None, ignore: Collection[int] = ()
 ) -> list[object]:
-    """Return these objects and the objects that refer to them, also indirectly; only those that are `new`, if given."""
+    """Return these objects, and those (only `new` ones, if given) that lead to them."""
     found = {id(one): one for one in start}
     level = start
     for _ in range(_MAX_LEVELS):
@@ -516,45 +524,47 @@ def say_references(count: int) -> str:
     return "1 reference is" if count == 1 else f"{count} references are"
 
 
-def _describe_growing(one: GrowingContainer, path: Sequence[object], iterations: int) -> Owner:
-    if one.is_value:
-        entry = one.value
+def _describe_growing(
+    container: GrowingContainer, path: Sequence[object], iterations: int
+) -> Owner:
+    if container.is_value:
+        entry = container.value
         holds = f"one {inspection.type_name(entry)} of {inspection.amount(entry):,} B that grows"
     else:
-        entries = _newest_payloads(one)
+        entries = _newest_payloads(container)
         entry = entries[0]
-        holds = inspection.describe_many(entries, one.gained)
+        holds = inspection.describe_many(entries, container.gained)
         if inspection.type_name(entry) == inspection.LRU_ENTRY_TYPE:
-            holds = f"{one.gained} results"
-    return describe_owner((*path, entry), one.holder, holds, one.gained / iterations)
+            holds = f"{container.gained} results"
+    return describe_owner((*path, entry), container.holder, holds, container.gained / iterations)
 
 
-def _newest_payloads(one: GrowingContainer) -> list[object]:
-    """Return the parts of new entries that retain something: the value, or the key of a dict used as a set."""
-    pairs = inspection.last_entries(one.holder, min(one.gained, _MAX_SAMPLED))
-    trivial = _TRIVIAL_TYPES if inspection.container_kind(one.holder) is dict else ()
+def _newest_payloads(container: GrowingContainer) -> list[object]:
+    """Return what new entries retain: the value, or the key of a dict that is used as a set."""
+    pairs = inspection.last_entries(container.holder, min(container.gained, _MAX_SAMPLED))
+    trivial = _TRIVIAL_TYPES if inspection.container_kind(container.holder) is dict else ()
     return [key if any(type(value) is kind for kind in trivial) else value for key, value in pairs]
 
 
-def _newest_follows(one: GrowingContainer, search: _Search) -> bool:
+def _newest_follows(container: GrowingContainer, search: _Search) -> bool:
     """Return whether the newest value of a container keeps nothing alive."""
-    if one.is_value or inspection.container_kind(one.holder) is None:
+    if container.is_value or inspection.container_kind(container.holder) is None:
         return False
     return any(
         search.follows(pair[1], set(map(id, pair)))
-        for pair in inspection.last_entries(one.holder, 1)
+        for pair in inspection.last_entries(container.holder, 1)
     )
 
 
 def _without_test_runner(found: Sequence[tuple[Owner, object, bool]], *, joint: bool) -> Holders:
-    """Build the result without owners in the test runner, which always holds many objects that grow with the test."""
-    other = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
-    if not other:
+    """Build the result without the test runner's owners: it always holds much that a test grows."""
+    outside = [(owner, holder) for owner, holder, is_runners in found if not is_runners]
+    if not outside:
         return Holders(
             (),
             f"the only objects that grow at this rate belong to the test runner ({found[0][0].root})",
         )
     # Running frames come last, because they hold many objects only for a while.
-    other.sort(key=lambda pair: pair[0].root_kind == "frame")
-    owners, objects = zip(*other, strict=True)
+    outside.sort(key=lambda pair: pair[0].root_kind == "frame")
+    owners, objects = zip(*outside, strict=True)
     return Holders(owners, objects=objects, joint=joint and len(owners) > 1)

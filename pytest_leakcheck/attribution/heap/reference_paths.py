@@ -1,4 +1,7 @@
-"""Find a reference path from a root (module, class, fixture, thread, running frame) to an object, and describe it."""
+"""Find a reference path from a root to an object, and describe it.
+
+A root is a module, a class, a fixture, a thread or a running frame.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ _RUNNERS: Final = ("_pytest", "pluggy", "pytest")
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """The search for a root of one object; `next_of` has the next object on the path to the target, by ``id()``."""
+    """The search for a root; `next_of`: the next object on the path to the target, by ``id()``."""
 
     target: object
     next_of: dict[int, object] = field(default_factory=dict)
@@ -57,12 +60,12 @@ class _Search:
             path.append(self.next_of[id(path[-1])])
         return tuple(path)
 
-    def meet(self, one: object, rank: int | None) -> None:
-        """Record an object that leads to the target; with rank None it is no root, and its referrers are searched."""
+    def meet(self, obj: object, rank: int | None) -> None:
+        """Record what leads to the target: a root or, with rank None, an object to search from."""
         if rank is None:
-            self.frontier.append(one)
+            self.frontier.append(obj)
         elif rank < self.rank:
-            self.found, self.rank = one, rank
+            self.found, self.rank = obj, rank
 
 
 def find_paths(
@@ -72,11 +75,12 @@ def find_paths(
     to_root: bool = True,
     borrower: types.FrameType | None = None,
 ) -> tuple[tuple[object, ...], ...]:
-    """Return a path from a root to each object, without those in `ignore`, by ``id()``; empty where none is found.
+    """Return a path from a root to each object; empty where none is found.
 
-    Call it while nothing is frozen. All searches run together, because each level scans all tracked
-    objects. An object that is a root itself is its own path, unless `to_root` is False. A variable
-    of the `borrower` that is the object itself does not hold it.
+    The objects in `ignore`, by ``id()``, are on no path. Call this while nothing is frozen. All
+    searches run together, because each level scans all tracked objects. An object that is a root
+    itself is its own path, unless `to_root` is False. A variable of the `borrower` that is the
+    object itself does not hold it.
     """
     running = {id(frame): frame for frame in running_frames()}
     searches = [_Search(target) for target in targets]
@@ -133,44 +137,47 @@ def _list_referrers(wanted: Mapping[int, object]) -> list[object]:
     found = gc.get_referrers(*wanted.values())[:_MAX_REFERRERS]
     if _HIDES_TASKS:
         found += [
-            one
-            for one in list_tasks()
-            if not wanted.keys().isdisjoint(map(id, gc.get_referents(one)))
+            task
+            for task in list_tasks()
+            if not wanted.keys().isdisjoint(map(id, gc.get_referents(task)))
         ]
     return found
 
 
 def _alternate_kinds(some: Sequence[object]) -> Iterator[object]:
-    """Yield the objects with alternating kinds, so that hundreds of one kind do not hide the one leading to a root."""
+    """Alternate kinds of objects, so that hundreds of one do not hide the one leading to a root."""
     # The kind of a dict is its first key if that is a str, because hashing another key could run
     # user code.
     by_kind: dict[object, list[object]] = defaultdict(list)
-    for one in some:
-        first = next(iter(one), None) if type(one) is dict else None
-        by_kind[first if type(first) is str else type(one)].append(one)
+    for obj in some:
+        first = next(iter(obj), None) if type(obj) is dict else None
+        by_kind[first if type(first) is str else type(obj)].append(obj)
     for level in zip_longest(*by_kind.values()):
         yield from (one for one in level if one is not None)
 
 
-def _root_rank(one: object, running: dict[int, types.FrameType]) -> int | None:
+def _root_rank(obj: object, running: dict[int, types.FrameType]) -> int | None:
     """Return the rank of an object as a root; None where it is not a root."""
-    if module := module_name(one) or (
-        is_class(one) and (inspection.module_of_type(one) or "builtins")
+    if module := module_name(obj) or (
+        is_class(obj) and (inspection.module_of_type(obj) or "builtins")
     ):
         return _RANK_TEST_RUNNER if _is_runner(module) else _RANK_LASTING
-    if kept_by_interpreter(one):
+    if kept_by_interpreter(obj):
         return _RANK_LASTING
-    if is_fixture(one):
+    if is_fixture(obj):
         return _RANK_THREAD
-    if issubclass(type(one), threading.Thread):
-        return _RANK_THREAD if any(one is thread for thread in threading.enumerate()) else None
-    if id(one) in running:
+    if issubclass(type(obj), threading.Thread):
+        return _RANK_THREAD if any(obj is thread for thread in threading.enumerate()) else None
+    if id(obj) in running:
         return _RANK_FRAME
-    return _RANK_PLUGIN if is_plugin_object(one) else None
+    return _RANK_PLUGIN if is_plugin_object(obj) else None
 
 
 def is_runners(path: Sequence[object]) -> bool:
-    """Return whether a path leads through the test runner; the test has only an indirect effect on what that holds."""
+    """Return whether a path leads through the test runner.
+
+    The test has only an indirect effect on what that holds.
+    """
     root = path[0]
     is_frame_of_runner = type(root) is types.FrameType and _is_runner(_module_of_frame(root))
     if is_frame_of_runner or _root_rank(root, {}) == _RANK_TEST_RUNNER:
@@ -184,17 +191,20 @@ def _is_runner(module: str) -> bool:
     return module.partition(".")[0] in _RUNNERS
 
 
-def is_ours(one: object) -> bool:
-    """Return whether an object belongs to this package: an instance, a module, a class, a function, its cache, a frame."""
-    if type(one) is types.FrameType:
-        module = _module_of_frame(one)
-    elif is_class(one):
-        module = inspection.module_of_type(one)
-    elif type(one) in (types.FunctionType, inspection.LRU):
+def is_ours(obj: object) -> bool:
+    """Return whether an object belongs to this package.
+
+    It is an instance, a module, a class, a function, its cache, or a frame.
+    """
+    if type(obj) is types.FrameType:
+        module = _module_of_frame(obj)
+    elif is_class(obj):
+        module = inspection.module_of_type(obj)
+    elif type(obj) in (types.FunctionType, inspection.LRU):
         # A plain function and its cache run no code for this.
-        module = str(one.__module__)
+        module = str(obj.__module__)
     else:
-        module = module_name(one) or inspection.module_of_type(type(one))
+        module = module_name(obj) or inspection.module_of_type(type(obj))
     return module.partition(".")[0] == _OWN_PACKAGE
 
 
@@ -210,10 +220,10 @@ def _search_frames(
         one for one in frames if one.f_code.co_name != "<module>" and id(one) not in skipped
     ]
     pairs = [
-        (frame, one)
+        (frame, value)
         for frame in functions
         if not is_ours(frame)
-        for _name, one in variables_of_frame(frame, is_caller=frame is borrower)
+        for _name, value in variables_of_frame(frame, is_caller=frame is borrower)
     ]
     held = [
         pair
@@ -221,10 +231,10 @@ def _search_frames(
         if (pair[0] is not borrower if pair[1] is search.target else id(pair[1]) in search.next_of)
     ]
     # A frame that holds the target itself comes before one that holds it through another object.
-    for frame, one in sorted(held, key=lambda pair: pair[1] is not search.target):
+    for frame, value in sorted(held, key=lambda pair: pair[1] is not search.target):
         rank = _RANK_TEST_RUNNER if _is_runner(_module_of_frame(frame)) else _RANK_FRAME
         if rank < search.rank:
-            search.next_of[id(frame)] = one
+            search.next_of[id(frame)] = value
             search.meet(frame, rank)
 
 
@@ -297,57 +307,57 @@ def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...]
     return tuple(steps), name
 
 
-def module_name(one: object) -> str:
-    """Return the name of a module, given the module or the dict of its globals; empty for other objects."""
-    if issubclass(type(one), types.ModuleType):
-        one = inspection.instance_dict(one)
-    if type(one) is not dict or "__spec__" not in one:
+def module_name(obj: object) -> str:
+    """Return the name of a module, given it or the dict of its globals; empty for other objects."""
+    if issubclass(type(obj), types.ModuleType):
+        obj = inspection.instance_dict(obj)
+    if type(obj) is not dict or "__spec__" not in obj:
         return ""
-    name = one.get("__name__")
+    name = obj.get("__name__")
     return name if type(name) is str else ""
 
 
-def describe_holder(one: object) -> str:
+def describe_holder(obj: object) -> str:
     """Describe an object in the form in which paths name it, such as ``module case``."""
-    return _identify(one)[0] or inspection.describe(one)
+    return _identify(obj)[0] or inspection.describe(obj)
 
 
-def _identify(one: Any) -> tuple[str, str]:
-    """Return a description of an object that has a name, and the name if it tells the object without its path."""
-    kind = type(one)
-    if module := module_name(one):
+def _identify(obj: Any) -> tuple[str, str]:
+    """Describe a named object; also return the name if it tells the object without its path."""
+    kind = type(obj)
+    if module := module_name(obj):
         return f"module {module}{_OF_PLUGIN if is_of_plugin(module) else ''}", module
-    if is_class(one):
-        return f"class {inspection.class_name(one)}", inspection.class_name(one)
-    text = kept_by_interpreter(one)
+    if is_class(obj):
+        return f"class {inspection.class_name(obj)}", inspection.class_name(obj)
+    text = kept_by_interpreter(obj)
     if kind is types.FunctionType:
-        return text or f"function {one.__qualname__}", text
+        return text or f"function {obj.__qualname__}", text
     if issubclass(kind, logging.Logger):
-        name = (inspection.instance_dict(one) or {}).get("name")
+        name = (inspection.instance_dict(obj) or {}).get("name")
         return "", f"logging.getLogger({inspection.show_name(name)})" if type(name) is str else ""
-    text = text or _name_instance(one)
-    if not text and is_plugin_object(one):
+    text = text or _name_instance(obj)
+    if not text and is_plugin_object(obj):
         return inspection.describe(
-            one
-        ) + _OF_PLUGIN, f"{inspection.module_of_type(kind)}.{inspection.type_name(one)}"
+            obj
+        ) + _OF_PLUGIN, f"{inspection.module_of_type(kind)}.{inspection.type_name(obj)}"
     return text, text
 
 
-def _name_instance(one: Any) -> str:
-    """Name a thread, a fixture, an ``lru_cache``, a frame or a suspended function; empty for other objects."""
-    kind, attributes = type(one), inspection.instance_dict(one) or {}
+def _name_instance(obj: Any) -> str:
+    """Name a thread, fixture, ``lru_cache``, frame or suspended function; empty for others."""
+    kind, attributes = type(obj), inspection.instance_dict(obj) or {}
     if issubclass(kind, threading.Thread):
         name = attributes.get("_name")
         return f"thread {inspection.show_name(name)}" if type(name) is str else "thread"
-    if is_fixture(one):
+    if is_fixture(obj):
         return f"fixture {attributes.get('argname')}"
     if kind is inspection.LRU:
         name = attributes.get("__qualname__")
         return f"{CACHE_OF}{name}" if type(name) is str else "lru_cache"
     if kind is types.FrameType:
-        return f"frame of {one.f_code.co_qualname}()"
-    code = _read_suspended(one, "code")
-    return f"{SUSPENDED} {inspection.type_name(one)} {code.co_qualname}()" if code else ""
+        return f"frame of {obj.f_code.co_qualname}()"
+    code = _read_suspended(obj, "code")
+    return f"{SUSPENDED} {inspection.type_name(obj)} {code.co_qualname}()" if code else ""
 
 
 # Functions that the standard library registers for forks. The interpreter has a list for each of
@@ -364,7 +374,7 @@ FORK_FUNCTIONS: Final = "os.register_at_fork"
 
 
 class _ExitCallbacks:
-    """Counts the functions that `atexit` will call: `atexit.unregister` compares each with its argument."""
+    """Counts what `atexit` will call: `atexit.unregister` compares each with its argument."""
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -383,42 +393,45 @@ def count_exit_callbacks() -> int:
     return callbacks.count
 
 
-def kept_by_interpreter(one: object) -> str:
-    """Name what only the interpreter holds: a context, a signal's handler, functions for forks, an exception; else empty."""
-    if issubclass(type(one), BaseException):
-        return "exception that is being handled" if one is sys.exception() else ""
-    if type(one) is list:
-        return "" if _OF_FORKS.isdisjoint(map(id, one[:_MAX_OF_FORKS])) else FORK_FUNCTIONS
-    if type(one) is contextvars.Context:
+def kept_by_interpreter(obj: object) -> str:
+    """Name what only the interpreter holds; empty for other objects.
+
+    That is a context, a signal's handler, the functions for forks, or an exception.
+    """
+    if issubclass(type(obj), BaseException):
+        return "exception that is being handled" if obj is sys.exception() else ""
+    if type(obj) is list:
+        return "" if _OF_FORKS.isdisjoint(map(id, obj[:_MAX_OF_FORKS])) else FORK_FUNCTIONS
+    if type(obj) is contextvars.Context:
         # A copy shares the table of variables.
         tables = set(map(id, gc.get_referents(contextvars.copy_context())))
         return (
             ""
-            if tables.isdisjoint(map(id, gc.get_referents(one)))
+            if tables.isdisjoint(map(id, gc.get_referents(obj)))
             else "context of the running thread"
         )
-    if type(one) not in (types.FunctionType, types.MethodType):
+    if type(obj) not in (types.FunctionType, types.MethodType):
         return ""
-    numbers = (number for number in signal.valid_signals() if signal.getsignal(number) is one)
+    numbers = (number for number in signal.valid_signals() if signal.getsignal(number) is obj)
     return next((f"handler of {signal.Signals(number).name}" for number in numbers), "")
 
 
-def is_plugin_object(one: object) -> bool:
-    """Return whether an object is of a class of an installed pytest plugin, and no node of pytest's tree of tests."""
-    kind = type(one)
+def is_plugin_object(obj: object) -> bool:
+    """Return whether `obj` is of an installed plugin's class, and no node of pytest's test tree."""
+    kind = type(obj)
     is_node = (inspection.module_of_type(base).startswith("_pytest.") for base in kind.__mro__)
     return is_of_plugin(inspection.module_of_type(kind)) and not any(is_node)
 
 
-def _read_suspended(one: object, name: str) -> Any:
-    """Return the frame or the code of a suspended function; None for other objects, and for the frame once it ended."""
+def _read_suspended(obj: object, name: str) -> Any:
+    """Return a suspended function's code or frame (None once it ended); None for other objects."""
     return next(
-        (getattr(one, f"{prefix}_{name}") for kind, prefix in _SUSPENDED if type(one) is kind), None
+        (getattr(obj, f"{prefix}_{name}") for kind, prefix in _SUSPENDED if type(obj) is kind), None
     )
 
 
 def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # noqa: PLR0911 - one for each way
-    """Return how an object refers to the next one, and how many positions of the path that reference spans."""
+    """Return how an object refers to the next, and how many positions of the path that spans."""
     # The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of
     # their own.
     holder, child, beyond, last = (*path[at : at + 4], None, None)[:4]
@@ -471,7 +484,7 @@ def _name_in_namespace(namespace: object, child: object) -> str:
 def _describe_function_reference(
     function: types.FunctionType, first: Any, second: object, third: object
 ) -> tuple[str, int]:
-    """Do the work of `_describe_reference` for a function and the objects after it; None where the path has ended."""
+    """Do `_describe_reference` for a function and the objects after it (None past its end)."""
     code, closure = function.__code__, cast("Any", function.__closure__)
     defaults, keywords = cast("Any", function.__defaults__), cast("Any", function.__kwdefaults__)
     if third is not None and first is closure:
@@ -517,8 +530,8 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
         found = next(
             (
                 f"variable {inspection.show_name(variable.name)}"
-                for variable, one in holder.items()
-                if one is child
+                for variable, value in holder.items()
+                if value is child
             ),
             "",
         )
@@ -546,26 +559,26 @@ def _describe_attribute(holder: object, child: object) -> str:
     return f".{name}" if name else UNNAMED
 
 
-def is_fixture(one: object) -> bool:
-    """Return whether an object is pytest's `FixtureDef`, which keeps the fixture's value as long as its scope lasts."""
+def is_fixture(obj: object) -> bool:
+    """Return whether `obj` is pytest's `FixtureDef`, which keeps a value while its scope lasts."""
     return (
-        type(one).__name__ == "FixtureDef"
-        and inspection.module_of_type(type(one)) == "_pytest.fixtures"
+        type(obj).__name__ == "FixtureDef"
+        and inspection.module_of_type(type(obj)) == "_pytest.fixtures"
     )
 
 
-def is_class(one: object) -> TypeGuard[type]:
-    """Return whether an object is a class, without `isinstance`, which would read ``__class__`` of a proxy."""
-    return issubclass(type(one), type)
+def is_class(obj: object) -> TypeGuard[type]:
+    """Return whether `obj` is a class, not by `isinstance`, which reads a proxy's ``__class__``."""
+    return issubclass(type(obj), type)
 
 
-def frame_of(one: Any) -> types.FrameType | None:
-    """Return the frame that an object is, or that of a function that it suspends; None for other objects."""
-    return one if type(one) is types.FrameType else _read_suspended(one, "frame")
+def frame_of(obj: Any) -> types.FrameType | None:
+    """Return the frame that an object is, or of the function that it suspends; else None."""
+    return obj if type(obj) is types.FrameType else _read_suspended(obj, "frame")
 
 
 def running_frames() -> list[types.FrameType]:
-    """List the running frames of all threads, innermost first: the collector does not report their variables."""
+    """List all threads' running frames, innermost first: the collector omits their variables."""
     frames: list[types.FrameType] = []
     for innermost in sys._current_frames().values():
         # Without its own frame, which would be garbage with this list, and hold the variables of
@@ -581,9 +594,10 @@ def running_frames() -> list[types.FrameType]:
 def variables_of_frame(
     frame: types.FrameType, *, is_caller: bool = False
 ) -> list[tuple[str, object]]:
-    """List the names and values of a frame's variables; it keeps no copy of them, unless a trace function may need that.
+    """List the names and values of a frame's variables.
 
-    That of the caller of this package needs none.
+    The frame keeps no copy of them, unless a trace function may need that. That of the caller of
+    this package needs none.
     """
     values = frame.f_locals
     pairs = list(values.items())
@@ -596,11 +610,11 @@ def variables_of_frame(
 
 
 def _may_empty_copy(frame: types.FrameType) -> bool:
-    """Return whether no trace function is running for a frame: once it returns, the variables are set from the copy."""
-    one: types.FrameType | None = None
+    """Return whether no trace function runs for a frame; after one, the copy sets the variables."""
+    current: types.FrameType | None = None
     if is_ours(frame) or (sys.gettrace() is None and sys.getprofile() is None):
         # What other threads are doing is not known.
-        one = sys._getframe()
-        while one is not None and one is not frame:
-            one = one.f_back
-    return one is frame
+        current = sys._getframe()
+        while current is not None and current is not frame:
+            current = current.f_back
+    return current is frame

@@ -63,10 +63,10 @@ _Stack: TypeAlias = tuple[_Line, ...]
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What a call path (outermost first, no function names), or all to one line, retains per iteration; in bytes.
+    """What a call path, or all paths to one line, retains per iteration.
 
-    If objects are counted in place of blocks, `kind` is the ``id()`` of the type that all of them
-    have; else 0.
+    The path is outermost first and has no function names; `size` is in bytes. If objects are
+    counted in place of blocks, `kind` is the ``id()`` of the type that all of them have; else 0.
     """
 
     path: tuple[Site, ...]
@@ -85,12 +85,12 @@ class _Sum:
 
 
 class Allocations:
-    """Trace of the allocations that are retained over several iterations; it uses the program's own, if there is one."""
+    """Trace of allocations that iterations retain; it uses the program's own, if there is one."""
 
     def __init__(
         self, plain_seconds: float, *, of_heap: bool = False, of_objects: bool = False
     ) -> None:
-        """Prepare a trace, which `open` starts; with `of_heap`, of blocks from malloc only, not from Python's pools."""
+        """Prepare a trace for `open`; `of_heap`: of blocks from malloc only, not Python's pools."""
         # The tracked objects after each iteration, if wanted.
         self._objects: list[dict[_Stack, _Sum]] | None = [] if of_objects else None
         # The call stacks of all of these, each once: they are traced too, and have up to 65 blocks.
@@ -107,7 +107,10 @@ class Allocations:
             tracemalloc.start(self._depth)
 
     def iteration_done(self, seconds: float) -> None:
-        """Process the end of a traced iteration, after garbage has been collected; the first decide on the frames."""
+        """Process the end of a traced iteration, after garbage has been collected.
+
+        The first iterations decide on the number of frames.
+        """
         if self._iterations == 0:
             depth = self._choose_depth(seconds / max(self._plain, _MIN_PLAIN_SECONDS))
             if depth != self._depth:
@@ -121,7 +124,7 @@ class Allocations:
         self._iterations += 1
 
     def _choose_depth(self, slower: float) -> int:
-        """Return the number of frames to record for this slowdown, a factor compared with a plain iteration."""
+        """Return how many frames to record at a slowdown, a factor over a plain iteration."""
         if self._theirs or (self._chosen and slower <= _MAX_SLOWDOWN):
             return self._depth
         if self._chosen:
@@ -162,17 +165,18 @@ class Allocations:
         return _diff_stacks(self._before, after, self.counted)
 
     def retained_objects(self, rate: float) -> tuple[Retention, ...]:
-        """Return by call path what has become more, in this share of the iterations; what others replace also falls.
+        """Return by call path what has become more, in this share of the iterations.
 
-        Only objects whose allocation is known: that of one in a free list of the interpreter is
-        not, nor up to Python 3.11 that of an instance of an ordinary class.
+        What others replace also falls. Only objects whose allocation is known: that of one in a
+        free list of the interpreter is not, nor up to Python 3.11 that of an instance of an
+        ordinary class.
         """
         sums = self._objects or [{}]
         rising = {stack: now for stack, now in sums[-1].items() if self._has_risen(stack, rate)}
         return _diff_stacks(sums[0], rising, self.counted) if self.counted else ()
 
     def _has_risen(self, stack: _Stack, rate: float) -> bool:
-        """Return whether what a call path has made never became less, and became more as often as it should, but for once."""
+        """Return whether a stack's objects never fell, and rose as often as expected less one."""
         counts = [held.get(stack, _Sum()).count for held in self._objects or ()]
         rises = [after - before for before, after in pairwise(counts)]
         return (
@@ -199,7 +203,7 @@ def _stop() -> None:
 
 @contextmanager
 def python_traced() -> Iterator[Callable[[], int]]:
-    """Have `tracemalloc` count what Python's objects hold, and yield a function that reads it, in bytes."""
+    """Let `tracemalloc` count what Python's objects hold; yield a function that reads the bytes."""
     theirs = tracemalloc.is_tracing()
     if not theirs:
         tracemalloc.start()
@@ -211,7 +215,7 @@ def python_traced() -> Iterator[Callable[[], int]]:
 
 
 def _sum_by_stack(min_size: int) -> dict[_Stack, _Sum]:
-    """Sum the blocks and bytes of the live traced blocks of this size or more by call stack, innermost frame first."""
+    """Sum the live traced blocks of this size or more by call stack, innermost frame first."""
     found: dict[_Stack, _Sum] = {}
     for _domain, size, frames, *_total in tracemalloc.take_snapshot().traces._traces:  # type: ignore[attr-defined]
         if size < min_size:
@@ -223,24 +227,24 @@ def _sum_by_stack(min_size: int) -> dict[_Stack, _Sum]:
 
 def _sum_objects_by_stack(stacks: dict[_Stack, _Stack]) -> dict[_Stack, _Sum]:
     found: dict[_Stack, _Sum] = {}
-    for one in gc.get_objects():
-        trace = tracemalloc.get_object_traceback(one)
+    for obj in gc.get_objects():
+        trace = tracemalloc.get_object_traceback(obj)
         if trace is not None:
             # To take each frame from the traceback creates two more objects, which are traced with
             # as many frames.
             frames = trace._frames[::-1]  # type: ignore[attr-defined]
             stack = stacks.setdefault(frames, frames)
-            kind = id(type(one))
+            kind = id(type(obj))
             known = found.get(stack) or _Sum(kind=kind)
             kind = kind if kind == known.kind else 0
-            found[stack] = _Sum(known.count + 1, known.size + sys.getsizeof(one), kind)
+            found[stack] = _Sum(known.count + 1, known.size + sys.getsizeof(obj), kind)
     return found
 
 
 def _diff_stacks(
     before: Mapping[_Stack, _Sum], after: Mapping[_Stack, _Sum], iterations: int
 ) -> tuple[Retention, ...]:
-    """Return the growth of each call stack per iteration, the most blocks first, without allocations by the harness."""
+    """Return each stack's growth per iteration, most blocks first, without that of the harness."""
     kept = []
     for stack, now in after.items():
         then = before.get(stack, _Sum())
@@ -259,26 +263,29 @@ def _diff_stacks(
 def culprit_of(
     kept: Sequence[Retention], slope: float, *, by_size: bool, most: float = inf
 ) -> Retention | None:
-    """Return the line that allocates at least half of the growth per iteration, in blocks or bytes; None if none does."""
+    """Return the line that allocates at least half of the growth per iteration; None if none does.
+
+    The growth is in blocks or bytes.
+    """
     # If that is a part of an object, which generated code such as ``__init__`` of a dataclass
     # fills, the line that calls the generated code creates the object. If several lines allocate
     # equally much, and together more blocks than there are objects, their innermost caller does.
     # Either must account for nearly all of the growth. A line that allocates more than `most` is
     # left out: it replaces what it allocated before the trace.
     below: dict[_Line, Retention] = {}
-    for one in kept:
-        where = read_path(one.path)
+    for retention in kept:
+        where = read_path(retention.path)
         if where is None:
             continue
-        outside = len(one.path) - len(where.path)
+        outside = len(retention.path) - len(where.path)
         lines = {
             (site.file, site.line): at for at, site in enumerate(where.path) if is_own(site.file)
         }
         for line, at in lines.items():
-            _add(below, line, replace(one, path=one.path[: outside + at + 1]))
+            _add(below, line, replace(retention, path=retention.path[: outside + at + 1]))
 
-    def growth(one: Retention) -> float:
-        return one.size if by_size else one.blocks
+    def growth(place: Retention) -> float:
+        return place.size if by_size else place.blocks
 
     places = sorted(_sum_by_line(kept).values(), key=growth, reverse=True)
     best = next((place for place in places if growth(place) <= most), None)
@@ -301,9 +308,9 @@ def culprit_of(
 
 def _sum_by_line(kept: Sequence[Retention]) -> dict[_Line, Retention]:
     made: dict[_Line, Retention] = {}
-    for one in kept:
-        if line := line_of(one.path):
-            _add(made, line, one)
+    for retention in kept:
+        if line := line_of(retention.path):
+            _add(made, line, retention)
     return made
 
 
@@ -317,10 +324,12 @@ def _find_caller_of_generated_code(path: Sequence[Site]) -> set[_Line]:
     return set()
 
 
-def _add(places: dict[_Line, Retention], line: _Line, one: Retention) -> None:
-    known = places.get(line, Retention(one.path, 0.0, 0.0, one.kind))
-    kind = one.kind if one.kind == known.kind else 0
-    places[line] = Retention(known.path, known.blocks + one.blocks, known.size + one.size, kind)
+def _add(places: dict[_Line, Retention], line: _Line, retention: Retention) -> None:
+    known = places.get(line, Retention(retention.path, 0.0, 0.0, retention.kind))
+    kind = retention.kind if retention.kind == known.kind else 0
+    places[line] = Retention(
+        known.path, known.blocks + retention.blocks, known.size + retention.size, kind
+    )
 
 
 # A line that accounts for less of a peak is reported with its share, if that is at least this one.
@@ -350,20 +359,26 @@ _NO_OWNER: Final = "no variable of a running function, and no attribute of one, 
 
 
 def tracing_memory(blocks: int) -> int:
-    """Return about as many bytes as `tracemalloc` takes, rather too few; when it started, so many blocks existed."""
+    """Return about as many bytes as `tracemalloc` takes, rather too few.
+
+    `blocks`: how many existed when it started.
+    """
     counted = tracemalloc.get_tracemalloc_memory()
     of_blocks = _ENTRY_BYTES * max(0, sys.getallocatedblocks() - blocks)
     return counted + max(0, counted - of_blocks) // _ENTRY_BYTES * _STACK_BYTES
 
 
 class Composition:
-    """The line and the owner of at least half of one memory peak, and the share of the largest line.
+    """The line and owner of at least half of one memory peak, and the share of the largest line.
 
     Create it before the test runs, call `look` when `wants` is true, and `culprit` at the end.
     """
 
     def __init__(self, resource: str, wanted: int) -> None:
-        """Start `tracemalloc`; look once memory is `wanted` bytes above its level at the start of the test."""
+        """Start `tracemalloc`.
+
+        Look once memory is `wanted` bytes above its level at the start of the test.
+        """
         self._resource = resource
         self._wanted = wanted
         self._path: tuple[Site, ...] = ()
@@ -390,7 +405,10 @@ class Composition:
         return rested and frame.f_code is not self._seen
 
     def look(self, frame: FrameType, risen: int, held: int) -> None:
-        """Search for the line and the owner of the memory; `held` leaves out freed memory that `malloc` could return."""
+        """Search for the line and the owner of the memory.
+
+        `held` leaves out freed memory that `malloc` could return.
+        """
         self._looks += 1
         self._seen = frame.f_code
         self._height = held
@@ -409,7 +427,10 @@ class Composition:
         return bool(self._path) and self._size >= _MIN_EXPLAINED_RATIO * self._total
 
     def culprit(self) -> Culprit:
-        """Stop `tracemalloc` and return the culprit. Call this only at the end: reading source files retains memory."""
+        """Stop `tracemalloc` and return the culprit.
+
+        Call this only at the end: reading source files retains memory.
+        """
         _stop()
         found = read_path(with_functions(self._path)) if self._path else None
         source = text_of(found.site) if found else ""
@@ -434,7 +455,7 @@ class Composition:
 
 
 def add_children(culprit: Culprit, size: int) -> Culprit:
-    """Return the culprit of a peak that is mostly in child processes (`size` bytes): no line here is the cause."""
+    """Return the culprit of a peak mostly in children (`size` bytes): no line here is the cause."""
     share = replace(culprit.share, total=culprit.share.total + size) if culprit.share else None
     return Culprit(
         culprit.resource, unresolved=dict.fromkeys(("site", "owner"), _IN_CHILDREN), share=share
@@ -442,7 +463,7 @@ def add_children(culprit: Culprit, size: int) -> Culprit:
 
 
 def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
-    """Return the call at which a counter reached its peak, as a culprit; None if the call is not part of the test."""
+    """Return the call of a counter's peak, as a culprit; None if it is not part of the test."""
     where = read_path(path)
     return (
         None
@@ -458,7 +479,7 @@ def highest_at(resource: str, path: tuple[Site, ...]) -> Culprit | None:
 
 
 def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
-    """Return the variable that holds at least half of the bytes, of this thread or of one that waits for it."""
+    """Return a variable, of this thread or one that waits for it, with at least half the bytes."""
     frames = sys._current_frames()
     frames.pop(threading.get_ident(), None)
     for innermost in (frame, *frames.values()):
@@ -474,13 +495,13 @@ def _find_owner(frame: FrameType, wanted: int) -> Owner | None:
 
 
 def _iter_held(frame: FrameType) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield each variable's attributes, as they are more specific, then its object, each with its names."""
+    """Yield each variable's attributes, which are more specific, then its object, with names."""
     # A generator expression keeps its iterator in `.0`; a variable of the enclosing function
     # reaches the same.
     variables = {
-        name: one
-        for name, one in frame.f_locals.items()
-        if not (name[0] == "." or inspection.is_shared(one))
+        name: value
+        for name, value in frame.f_locals.items()
+        if not (name[0] == "." or inspection.is_shared(value))
     }
     for name, value in variables.items():
         for attribute, held in list((inspection.instance_dict(value) or {}).items()):
@@ -489,7 +510,7 @@ def _iter_held(frame: FrameType) -> Iterator[tuple[tuple[str, ...], object]]:
 
 
 def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
-    """Describe an object as the owner of a peak; the names are a variable and perhaps an attribute with a dot."""
+    """Describe a peak's owner; the names are a variable and perhaps an attribute with a dot."""
     entries = list(islice(_iter_entries(held), _MAX_ENTRIES_MEASURED))
     holds = (
         inspection.describe_many(entries, inspection.length(held))
@@ -510,23 +531,23 @@ def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
     return Owner(name, f"frame of {function}", tuple(steps), holds, 0.0, "frame")
 
 
-def _estimate_size(one: object) -> float:
-    """Estimate the bytes that an object holds, for a large container from a sample of its entries."""
-    count = inspection.length(one)
-    some = list(islice(_iter_entries(one), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[
+def _estimate_size(obj: object) -> float:
+    """Estimate the bytes that an object holds, for a large container from some of its entries."""
+    count = inspection.length(obj)
+    some = list(islice(_iter_entries(obj), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[
         :_MAX_ENTRIES_MEASURED
     ]
     return (
         count * sum(map(inspection.own_size, some)) / len(some)
         if some
-        else inspection.own_size(one)
+        else inspection.own_size(obj)
     )
 
 
-def _iter_entries(one: Any) -> Iterator[object]:
-    """Iterate over the entries of a container, and over the values of a dict; other objects have none."""
-    kind: Any = inspection.container_kind(one)
+def _iter_entries(obj: Any) -> Iterator[object]:
+    """Iterate over the entries of a container, or the values of a dict; other objects have none."""
+    kind: Any = inspection.container_kind(obj)
     if kind is None:
         return iter(())
-    entries: Iterator[object] = iter(dict.values(one)) if kind is dict else kind.__iter__(one)
+    entries: Iterator[object] = iter(dict.values(obj)) if kind is dict else kind.__iter__(obj)
     return entries

@@ -1,4 +1,8 @@
-"""Report calls and lines: through `sys.monitoring` (Python 3.12 and later), else by `sys.setprofile` and `sys.settrace`."""
+"""Report calls and lines.
+
+They come through `sys.monitoring` (Python 3.12 and later), else by `sys.setprofile` and
+`sys.settrace`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,10 @@ _TRACE_DISPLACED: Final = "the program called sys.settrace, which line tracing u
 
 
 class ProfiledCalls(tracer.CallTracer):
-    """A tracer with one profile function per thread that began after it; an earlier one is restored after iterations."""
+    """A tracer with one profile function per thread that began after it.
+
+    An earlier profile function is restored after iterations.
+    """
 
     def __init__(
         self, listener: tracer.Listener, plain_seconds: float, longest: float = 0.0
@@ -194,11 +201,11 @@ class _Tool:
 
     @property
     def is_held(self) -> bool:
-        """Whether the id still belongs to this package; the program may have freed it, and another tool may hold it."""
+        """Whether the id is still this package's: the program may free it for another tool."""
         return bool(_MONITORING.get_tool(self.number) == _TOOL_NAME)
 
     def set_events(self, everywhere: int, code: CodeType | None = None, inside: int = 0) -> str:
-        """Report these events, and others in one function; return why that is impossible, empty if it is not."""
+        """Report these events, and others in one function; return why not, empty if possible."""
         if not self.is_held:
             return _TOOL_ID_FREED
         if code is not None:
@@ -217,7 +224,7 @@ class _Tool:
 
 
 class MonitoredCalls(tracer.CallTracer):
-    """A tracer with one set of callbacks for all threads; other `sys.monitoring` tools can run at the same time."""
+    """A tracer with one set of callbacks for all threads, beside other `sys.monitoring` tools."""
 
     def __init__(
         self, listener: tracer.Listener, plain_seconds: float, longest: float = 0.0

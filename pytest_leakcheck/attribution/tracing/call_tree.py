@@ -69,7 +69,7 @@ class TracedCall:
     python: int = 0
 
     def cut(self) -> TracedCall:
-        """End the path in the innermost function of the program, at any of its lines; without one, return no path."""
+        """End the path in the program's innermost function, at any line; without one, no path."""
         path = self.path[: len(self.codes)]
         while path and not is_own(path[-1].file):
             path = path[:-1]
@@ -132,7 +132,7 @@ class CallTree:
         return _ThreadStack(self).on_event
 
     def forget(self) -> None:
-        """Reset all sums and keep the nodes; for use after the first iteration, which also fills caches."""
+        """Reset all sums after the first iteration, which also fills caches; keep the nodes."""
         for at in range(len(self.own)):
             self.own[at] = 0
 
@@ -168,7 +168,10 @@ class CallTree:
         return grown
 
     def explain(self, growth: int) -> TracedCall:
-        """Follow all traced growth; if that leads to no line, as when another thread allocates too, that of the verdict."""
+        """Follow all traced growth; if that leads to no line, follow that of the verdict.
+
+        It leads to none, for example, when another thread allocates too.
+        """
         # If the call that this leads to returns as much, only what Python's objects do not hold is
         # followed; without a result, the path ends in the innermost function of the program, for
         # `LineTracer`.
@@ -186,7 +189,7 @@ class CallTree:
         return replace(self._traced_outside_runner(growth) or traced.cut(), of_c=True)
 
     def _traced_outside_runner(self, growth: int) -> TracedCall | None:
-        """Follow the growth without that of the test runner's own functions; None if that leads to no line."""
+        """Follow the growth without the test runner's functions; None if that leads to no line."""
         for node in _list_subtrees([self.root]):
             # What the test runner holds is released between two iterations, where nothing is
             # counted.
@@ -196,7 +199,7 @@ class CallTree:
         return None if read_path(found.path) is None or found.why else found
 
     def traced(self, total: int | None = None) -> TracedCall:
-        """Follow the growth (by default all that was traced) down the calls, as long as a single call explains it."""
+        """Follow a growth (by default all traced) down the calls while a single one explains it."""
         wanted = sum(self.own) if total is None else total
         if wanted <= 0:
             return TracedCall(())
@@ -360,7 +363,7 @@ class _ThreadStack:
         return new
 
     def _resync(self, event: Event, frame: FrameType | None) -> FrameType | None:
-        """Rebuild the recorded stack to end at this frame (without this package); return its innermost frame."""
+        """Rebuild the recorded stack up to a frame, without this package; return its innermost."""
         tree = self._tree
         # The counter is read before and after, because rebuilding allocates memory.
         grown = tree.take(event, self._number, "")
@@ -369,7 +372,7 @@ class _ThreadStack:
         return running
 
     def _rebuild_stack(self, frame: FrameType | None, grown: int) -> FrameType | None:
-        """Rebuild the recorded stack from the real one, and charge a growth to the innermost frame that both share."""
+        """Rebuild the recorded stack from the real one; charge growth to the innermost of both."""
         tree = self._tree
         chain = []
         while frame is not None:
@@ -384,7 +387,7 @@ class _ThreadStack:
         return chain[-1] if chain else None
 
     def _drop_ended_calls(self, chain: Sequence[FrameType]) -> int:
-        """Drop nodes of calls that have ended; return how many frames of the real stack, outermost first, have a node."""
+        """Drop nodes of ended calls; return how many real frames, outermost first, have a node."""
         known, at = 0, 1
         while at < len(self._nodes):
             mark = self._marks[at]
@@ -405,7 +408,7 @@ class _ThreadStack:
 
 
 def _is_of_call(frame: FrameType, node: _Node) -> bool:
-    """Return whether a frame may belong to a call: it may also have the `id` of one that has ended."""
+    """Return whether a frame may belong to a call: it may have the `id` of one that has ended."""
     return node.code is frame.f_code and node.lasti == _offset_of_call(frame)
 
 
@@ -423,7 +426,7 @@ def _list_subtrees(nodes: Iterable[_Node]) -> Iterator[_Node]:
 
 
 def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, int] | None:
-    """Return the call to follow where none matches the growth, and the growth to explain in it; else None."""
+    """Return the call to follow if none matches, and the growth to explain in it; else None."""
     most = max(kept, key=kept.__getitem__, default=None)
     if most is None:
         return None
@@ -448,7 +451,7 @@ def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, 
 
 
 def _group_by_line(nodes: Iterable[_Node], code: CodeType | None) -> dict[_Call, list[_Node]]:
-    """Group the calls made by these nodes of one function by line and name; `code` is None at the root."""
+    """Group the calls of one function's nodes by line and name; `code` is None at the root."""
     found: dict[_Call, list[_Node]] = {}
     for node in nodes:
         for call in node.calls.values():
@@ -464,7 +467,7 @@ def _make_site(code: CodeType, line: int, name: str) -> Site:
 
 
 def _format_flows(kept: Mapping[_Call, int], own: int) -> str:
-    """Format net amounts, the largest first: ``line 7 make(): +5120, line 9 drop(): -5008, its own lines: +3``."""
+    """Format net amounts, the largest first: ``line 9 drop(): -5008, its own lines: +3``."""
     parts = [(amount, f"line {line} {name}()") for (line, name), amount in kept.items()]
     parts.append((own, "its own lines"))
     parts.sort(key=lambda part: -abs(part[0]))

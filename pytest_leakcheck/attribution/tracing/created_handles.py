@@ -42,7 +42,10 @@ _DISPATCH_MODE_FILE: Final = str(Path(PACKAGE_FOLDER, "probes", "torch_storages.
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A handle that was created in a traced iteration; `path`, `code`, `lasti` and `ends_early` are as in `Creation`."""
+    """A handle that was created in a traced iteration.
+
+    `path`, `code` and `lasti` are as in `Creation`, `ends_early` is as in `TracedCall`.
+    """
 
     path: tuple[Site, ...]
     what: str
@@ -87,7 +90,7 @@ class Arrivals(Generic[Key]):
         self.handed_in: list[str] = []
 
     def begin(self) -> None:
-        """Begin an iteration. Handles created between the previous iteration and this one are not recorded."""
+        """Begin an iteration. Handles created since the previous one ended are not recorded."""
         now = dict(self._list_now())
         self._drop_gone(now)
         self._known = now
@@ -200,10 +203,8 @@ class Arrivals(Generic[Key]):
     def _find_elsewhere(
         self, thread: int, event: Event, frame: FrameType, called: Any, entered: FrameType
     ) -> tuple[Site, ...] | None:
-        """Return the path to blame in place of the one that leads to a frame; empty if it is unknown, None if there is none.
-
-        Arguments are as in `UntracedThreads.path_of`.
-        """
+        """Return the path to blame in place of that to a frame; empty if unknown, None if none."""
+        # The arguments are as in `UntracedThreads.path_of`.
         if thread > 1 and not any(is_own(one.f_code.co_filename) for one in iter_outwards(frame)):
             return self._untraced.path_of_work() or None
         elsewhere = self._untraced.path_of(event, frame, called, entered)
@@ -308,7 +309,7 @@ class UntracedThreads:
         )
 
     def path_of_work(self) -> tuple[Site, ...]:
-        """Return the call path that handed over what another thread does; empty if it is unknown."""
+        """Return the call path that handed over what another thread does; empty if unknown."""
         lines = self._pending if len(self._pending) == 1 else self._handed
         return self._handed[next(iter(lines))] if len(lines) == 1 else ()
 

@@ -1,9 +1,10 @@
-"""Trace child processes, such as the workers of a pool or of a DataLoader, to the lines that open descriptors.
+"""Trace child processes, such as pool or DataLoader workers, to lines that open descriptors.
 
-`prepare_children` installs a signal handler, which forked children inherit, and which `multiprocessing` passes to those
-that it spawns or that its fork server forks. During the search, each of them gets the signal: `sys.settrace` then
-reports the lines of its main thread, and the descriptors are counted at each line. To find out what only its garbage
-collector releases, that is switched off meanwhile, and the tracer collects at each new descriptor.
+`prepare_children` installs a signal handler, which forked children inherit, and which
+`multiprocessing` passes to those that it spawns or that its fork server forks. During the search,
+each of them gets the signal: `sys.settrace` then reports the lines of its main thread, and the
+descriptors are counted at each line. To find out what only its garbage collector releases, that is
+switched off meanwhile, and the tracer collects at each new descriptor.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ _NAME: Final = "tracer"
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a tracer writes: why descriptors are missing, those that a path has opened, and the collected ones."""
+    """What a tracer writes: why descriptors are missing, the opened and the collected ones."""
 
     why: str
     opened: tuple[tuple[int, str, tuple[Site, ...]], ...]
@@ -88,7 +89,7 @@ _PREPARED: Final[list[_Handler]] = []
 
 
 def prepare_children() -> bool:
-    """Make the children that this process starts from now on traceable, and report what their collectors release.
+    """Make children that start from now on traceable, and report what their collectors release.
 
     Return whether `release_children` is to undo this call.
     """
@@ -102,9 +103,9 @@ def prepare_children() -> bool:
     ):
         return watched
     free = [
-        one
-        for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1)
-        if signal.getsignal(one) is signal.SIG_DFL
+        number
+        for number in range(signal.SIGRTMAX, signal.SIGRTMIN, -1)
+        if signal.getsignal(number) is signal.SIG_DFL
     ]
     for number in free[:1]:
         # Around that of the rounds, so that no other user can create that one.
@@ -126,7 +127,7 @@ def release_children() -> None:
 
 
 class TracedChildren:
-    """The child processes during one round: `begin_iteration` before each iteration, and `close` at the end.
+    """The child processes in a round: `begin_iteration` before each iteration, `close` at the end.
 
     With `unclosed`, only descriptors count that the collector of a child releases; their targets
     are `released`.
@@ -152,7 +153,7 @@ class TracedChildren:
                     Path(handler.folder, _COLLECTS).touch()
 
     def begin_iteration(self) -> None:
-        """Start the tracer in children that were seen before: a new one may be about to execute another program."""
+        """Start the tracer in children seen before: a new one may be about to execute a program."""
         for pid in descendants(os.getpid()):
             if pid not in self._before:
                 self._before[pid] = open_files(str(pid))
@@ -178,7 +179,7 @@ class TracedChildren:
         self.why = next((self._reasons.get(pid, _NO_ANSWER) for pid in self.names), "")
 
     def _read(self, pid: int, new: Mapping[int, str]) -> Iterator[tuple[tuple[int, int], Arrival]]:
-        """Yield where a child opened its new, or collected, descriptors; keep the reason why some are missing."""
+        """Yield where a child opened new or collected descriptors; keep why some are missing."""
         opened: dict[int, tuple[str, tuple[Site, ...]]] = {}
         with suppress(Unreadable, IndexError):
             for line in read_text(Path(_PREPARED[0].folder, str(pid))).splitlines():
@@ -225,7 +226,7 @@ def _send_signal(pid: int) -> str:
 
 
 class _Tracer:
-    """The tracer of the main thread of this process, a child. It appends reasons, or descriptors with paths, to a file."""
+    """Traces a child's main thread; it appends reasons, or descriptors with paths, to a file."""
 
     def __init__(self, file: str, frame: FrameType | None, *, collects: bool) -> None:
         """Trace the current thread from here on; the frame is the innermost one of the program."""
@@ -293,7 +294,7 @@ class _Tracer:
         return on_event
 
     def _look(self, frame: FrameType, line: int) -> None:
-        """Count the descriptors; if there are new ones, this line (0 if unknown) of this frame has opened them."""
+        """Count the descriptors; this line (0: unknown) of this frame has opened the new ones."""
         if os.getpid() != self._pid:
             # A process that the child forks inherits its trace functions.
             self.stop()
@@ -336,7 +337,7 @@ class _Tracer:
             )
 
     def _collect(self) -> list[tuple[int, str, str]]:
-        """Collect, and return which descriptors this has released, with the identity of the file and the target."""
+        """Collect; return the released descriptors, with the file's identity and the target."""
         before, targets = open_files(), open_targets()
         gc.collect()
         after = open_files()
@@ -355,7 +356,7 @@ _TRACERS: Final[list[_Tracer]] = []
 
 
 def restart_tracer(folder: str, frame: FrameType | None) -> None:
-    """Handle the parent's signal: end an earlier tracer, and start one if the folder of a round exists."""
+    """Handle the parent's signal: end an earlier tracer; start one if a round's folder exists."""
     while _TRACERS:
         _TRACERS.pop().stop()
     if os.access(folder, os.W_OK):
@@ -369,7 +370,7 @@ def _is_traced(file: str) -> bool:
 
 
 def _times_of_other_threads() -> dict[int, bytes]:
-    """Return how long each other Python thread has run, by the scheduler; if this is unchanged, it opened nothing."""
+    """Return the scheduler's times of other threads of Python; an unchanged one opened nothing."""
     found: dict[int, bytes] = {}
     # `threading.enumerate` would take a lock, which the interrupted code may hold.
     threads: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
-"""Call a listener at each call and return of Python and C functions, or read a counter at each line of one function.
+"""Call a listener at each call and return, or read a counter at each line of one function.
 
-If tracing is too slow, the events of deep frames are left out, and a function just below the depth
-limit is reported as if it were a C function. Call paths then become shorter and stay correct.
+Calls are those of Python and C functions. If tracing is too slow, the events of deep frames are
+left out, and a function just below the depth limit is reported as if it were a C function. Call
+paths then become shorter and stay correct.
 """
 
 from __future__ import annotations
@@ -83,15 +84,16 @@ class TracedThread:
 
 
 class Throttle:
-    """Budget of traced iterations. When it is used up, the frames are left out that took the deeper half of the cost.
+    """Budget of traced iterations.
 
-    Events of frames deeper than `limit` are not reported. `coarse`: some event was left out so far.
-    `cut`: the rest of this iteration is not traced. `turn` counts events: if it changes while one
-    is handled, another thread ran.
+    When it is used up, the frames are left out that took the deeper half of the cost. Events of
+    frames deeper than `limit` are not reported. `coarse`: some event was left out so far. `cut`:
+    the rest of this iteration is not traced. `turn` counts events: if it changes while one is
+    handled, another thread ran.
     """
 
     def __init__(self, plain_seconds: float, longest: float = 0.0) -> None:
-        """Create a throttle without a depth limit; it reports for `longest` seconds (0: six plain iterations)."""
+        """Begin without a depth limit; report for `longest` seconds (0: six plain iterations)."""
         self.limit = self._depth = UNLIMITED
         self.coarse = self.cut = False
         self.turn = 0
@@ -119,7 +121,10 @@ class Throttle:
         self._spent, self._cpu_before = 0.0, process_time()
 
     def spend(self, depth: int, began: float | None) -> None:
-        """Charge an event's cost, 0 if `began` is None (unknown); if it is the last that is allowed, lower the limit."""
+        """Charge an event's cost; if it is the last that is allowed, lower the limit.
+
+        The cost is 0 if `began` is None (unknown).
+        """
         now = monotonic()
         if began is not None:
             cost = now - began
@@ -135,7 +140,7 @@ class Throttle:
             self.coarse = True
 
     def skip(self) -> None:
-        """Take note of an event that is too deep to be reported; many of these make an iteration late as well."""
+        """Note an event that is too deep to be reported; many of these make an iteration late."""
         self._skipped += 1
         if self._skipped > _SKIPPED:
             self._skipped = 0
@@ -143,7 +148,7 @@ class Throttle:
                 self._cut_off()
 
     def _is_late(self, now: float) -> bool:
-        """Return whether this iteration has taken too long, without time in which other processes ran."""
+        """Return whether this iteration took too long, without the time of other processes."""
         held_up = now - self._stop_at
         return held_up > 0 and (
             held_up > _MAX_HELD_UP_SECONDS or process_time() > self._cpu_stop_at
@@ -158,7 +163,7 @@ class Throttle:
         self.limit = STOPPED
 
     def _lower_depth(self) -> bool:
-        """Leave out the frames that took the deeper half of the cost; return False if that would leave out all."""
+        """Leave out the frames with the deeper half of the cost; return False if those are all."""
         depths = [depth for depth in range(_TRACKED_DEPTHS) if self._by_depth[depth]]
         spent, last = 0.0, 0
         for depth in depths:
@@ -212,13 +217,13 @@ class CallTracer(_Tracer):
 
     @abstractmethod
     def _prepare(self, handler: Handler) -> None:
-        """Allocate the memory that the backend needs, before the listener first reads its counter."""
+        """Allocate what the backend needs, before the listener first reads its counter."""
 
     @abstractmethod
     def _install(self) -> None: ...
 
     def arm(self) -> None:
-        """Start to report events. Does nothing if tracing was interrupted or has already started."""
+        """Start to report events, unless tracing was interrupted or has already started."""
         if self.interrupted or self._armed:
             return
         self._armed = True
@@ -257,7 +262,7 @@ class CallTracer(_Tracer):
         self._report_frame(thread.handler, thread.depth + 1, "return", frame)
 
     def report_c(self, thread: TracedThread, event: Event, frame: FrameType, called: Any) -> None:
-        """Report that a C function is called or returns, unless the frame that calls it is too deep."""
+        """Report that a C function is called or returns, unless its caller's frame is too deep."""
         if thread.depth <= self.throttle.limit:
             self._report(thread.handler, thread.depth, event, frame, called)
         else:
@@ -284,7 +289,7 @@ class CallTracer(_Tracer):
     def _report(
         self, handler: Handler, depth: int, event: Event, frame: FrameType, called: Any
     ) -> None:
-        """Pass an event to the listener and charge its cost; skip standard library functions of the test runner."""
+        """Report an event and charge its cost; skip the runner's standard library functions."""
         if _STANDARD[frame.f_code.co_filename] and _is_called_by_runner(frame):
             return
         throttle = self.throttle
@@ -310,7 +315,7 @@ class CallTracer(_Tracer):
 
 
 def _is_called_by_runner(frame: FrameType) -> bool:
-    """Return whether the test runner called this standard library function, with no code of the test in between."""
+    """Return whether the test runner called this library function, without the test in between."""
     caller: FrameType | None = frame
     while caller is not None and _STANDARD[caller.f_code.co_filename]:
         caller = caller.f_back
@@ -325,12 +330,12 @@ def outer_frame(frame: FrameType) -> FrameType:
 
 
 def is_left_out(called: object) -> bool:
-    """Return whether a function reported as a C function is one of the program, whose own events are left out."""
+    """Return whether a function reported as C is the program's, whose own events are left out."""
     return type(called) is CodeType and is_own(called.co_filename)
 
 
 def is_of_the_program(error: BaseException) -> bool:
-    """Return whether an error is the program's: KeyboardInterrupt, or of a signal handler that ran in a listener."""
+    """Return whether `error` is KeyboardInterrupt or of a signal handler that ran in a listener."""
     if isinstance(error, KeyboardInterrupt):
         return True
     handlers: list[Any] = [signal.getsignal(number) for number in signal.valid_signals()]
@@ -376,7 +381,7 @@ _THREAD_STARTERS: Final = frozenset({"start_joinable_thread", "start_new_thread"
 
 
 class Handover:
-    """Record of the threads, by number, that run a C function and may have caused a change that another one sees.
+    """Record of the threads (numbers) in C functions that may have caused a change others see.
 
     A C function that releases the GIL (``os.open``) has done its work some time before its own
     thread runs again; until then, another thread may see the change.
@@ -397,7 +402,7 @@ class Handover:
         return self._threads
 
     def note(self, thread: int, calls: str) -> None:
-        """Record that a thread has reached an event; `calls` is the C function that it is about to call, or empty."""
+        """Record an event of a thread; `calls`: the C function that it will call next, or empty."""
         self._suspects.discard(thread)
         if calls and calls not in HARMLESS_FUNCTIONS:
             self._inside.add(thread)
@@ -405,7 +410,7 @@ class Handover:
             self._inside.discard(thread)
 
     def hold(self, thread: int) -> None:
-        """Attribute a change that a thread saw to the first of the others that returns from its C function."""
+        """Attribute a change that a thread saw to the first other to return from a C function."""
         self._suspects |= self._inside - {thread}
 
     def is_suspect(self, thread: int) -> bool:
@@ -413,7 +418,7 @@ class Handover:
         return thread in self._suspects
 
     def is_anothers(self, thread: int, returned: str) -> bool:
-        """Return whether another thread more likely caused a change than the C function that returned in this one."""
+        """Return whether another thread more likely caused a change than this one's C function."""
         if returned and returned not in HARMLESS_FUNCTIONS and returned not in _THREAD_STARTERS:
             return False
         return any(other != thread for other in self._inside)
@@ -424,7 +429,7 @@ class Handover:
 
 
 def is_wait(path: Sequence[Site]) -> bool:
-    """Return whether a call path ends in a function that only waits, so that another thread caused what is seen."""
+    """Return whether a path ends in a function that only waits; another thread is the cause."""
     return bool(path) and path[-1].call.removesuffix("()") in HARMLESS_FUNCTIONS
 
 
@@ -445,7 +450,7 @@ Step = Literal["enter", "line", "leave"]
 
 
 def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
-    """Return whether a call or line may match a growth by chance, as others retain or release (negative) much."""
+    """Return whether a growth may match by chance, as others retain or release (negative) much."""
     # It may if it does not match closely, or if another one matches too: one of the two is then
     # released elsewhere.
     large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
@@ -477,7 +482,7 @@ class LineTracer(_Tracer):
 
     @abstractmethod
     def _install(self, running: list[FrameType]) -> None:
-        """Begin to report lines; frames of the function that run already are given innermost first."""
+        """Begin to report lines; `running` are the function's running frames, innermost first."""
 
     def arm(self) -> None:
         if self.interrupted or self._armed:
@@ -522,7 +527,7 @@ class LineTracer(_Tracer):
         )
 
     def line(self, total: int | None = None) -> int:
-        """Return the line that explains a growth, by default all growth that was charged; 0 if no single line does."""
+        """Return the line that explains a growth (default: all charged); 0 if none does alone."""
         total = sum(self._kept) if total is None else total
         if total <= 0:
             return 0
@@ -546,7 +551,7 @@ class LineTracer(_Tracer):
         return self._first + most if is_only_gain else 0
 
     def step(self, kind: Step, line: int = 0) -> None:
-        """Charge the growth since the last step, and update the current line; 0 stands for the function's first line."""
+        """Charge the growth since the last step, and update the line; 0 is the function's first."""
         if self.throttle.limit == STOPPED:
             return
         began = monotonic()

@@ -138,7 +138,7 @@ class Creation:
         return line_of(self.path) or ("", 0)
 
     def resolve(self) -> CreationPath | None:
-        """Return the path with function names and the last call as written; None if there is no path."""
+        """Return the path with function names and the last call as written; None without a path."""
         if not self.path:
             return None
         *outer, last = with_functions(self.path)
@@ -152,7 +152,7 @@ class Creation:
 
 
 class Schedule:
-    """Budget of iterations, shared by all rounds; `lacks_time`: the last round ended because its time was up."""
+    """Budget of iterations for all rounds; `lacks_time`: the last round ended as time was up."""
 
     def __init__(
         self,
@@ -161,9 +161,10 @@ class Schedule:
         collect: Callable[[], object],
         read: Callable[[], int],
     ) -> None:
-        """Begin no iteration after the deadline (``clock.monotonic``); `collect` collects garbage as the harness does.
+        """Begin no iteration after the deadline (``clock.monotonic``).
 
-        `read` reads the resource that is searched for.
+        `collect` collects garbage as the harness does; `read` reads the resource that is searched
+        for.
         """
         self._read = read
         self._levels: list[array[int]] = []
@@ -182,11 +183,11 @@ class Schedule:
         self._deadline += seconds
 
     def deadline_for(self, seconds: float) -> float:
-        """Return when work that is no iteration must end, if it may take this many seconds in any case."""
+        """Return when other work must end, if it may take this many seconds in any case."""
         return max(self._deadline, clock.monotonic() + seconds)
 
     def iterations(self, rate: float, few: int = OF_EACH) -> Iterator[int]:
-        """Yield the numbers of a round's iterations while the budget lasts; the first number is 0, for the warm-up.
+        """Yield the numbers of a round's iterations while the budget lasts; 0 is the warm-up.
 
         The rate is the share of iterations with growth, or a count's growth per iteration; `few` is
         the number after the warm-up, unless the resource grows rarely.
@@ -210,13 +211,16 @@ class Schedule:
 
     @property
     def rises(self) -> tuple[int, ...]:
-        """How much the resource has grown in each iteration after the second one of its round: these fill caches."""
+        """Growth of the resource in a round's iterations but the first two, which fill caches."""
         return tuple(
             after - before for levels in self._levels for before, after in pairwise(levels[1:])
         )
 
     def has_grown(self, slope: float, share: float) -> bool:
-        """Return whether the resource still grows, or too few iterations have run; `share`: of iterations with growth."""
+        """Return whether the resource still grows, or too few iterations have run.
+
+        `share` is that of the iterations with growth.
+        """
         rises = self.rises
         expected, grew = (
             share * len(rises),
@@ -233,10 +237,11 @@ class Schedule:
 def follow(
     things: HandleKind, slope: float, schedule: Schedule, *, unclosed: bool, few: int = OF_EACH
 ) -> Generator[None, None, Creation]:
-    """Find the call that creates most of the retained handles; with `unclosed`, of those that the collector releases.
+    """Find the call that creates most of the retained handles.
 
-    The slope is the growth per iteration, in handles, or in bytes for handles with a size; `few` is
-    as in `Schedule.iterations`.
+    With `unclosed`, find that of the handles that the collector releases. The slope is the growth
+    per iteration, in handles, or in bytes for handles with a size; `few` is as in
+    `Schedule.iterations`.
     """
     if not things.in_folder:
         return (yield from _follow(things, slope, schedule, unclosed=unclosed, few=few))
@@ -303,7 +308,7 @@ def _follow(
 
 
 class _StartedPrograms(MadeHere):
-    """Where the test starts programs, and the entries of folders that Python creates here and in forked processes."""
+    """Where the test starts programs, and what Python creates in folders here and in forks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +318,10 @@ class _StartedPrograms(MadeHere):
         self.paths.append(path_to(sys._getframe(2)))
 
     def creation_of(self, names: Collection[Hashable]) -> Creation | None:
-        """Return where the program was started that has created entries; None if none has, or it is one of several."""
+        """Return where the program was started that has created entries.
+
+        None if none has, or if it is one of several.
+        """
         lines = {line_of(path) for path in self.paths}
         if (
             len(lines) != 1
@@ -339,9 +347,10 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
     steady: bool = False,
     blocks: float = inf,
 ) -> Generator[None, None, Creation]:
-    """Find the line whose allocations by Python are retained; the slope is in blocks, bytes or objects (`of_objects`).
+    """Find the line whose allocations by Python are retained.
 
-    `steady`: the number of tracked objects does not grow. `blocks`: how many memory blocks an iteration adds.
+    The slope is in blocks, bytes or objects (`of_objects`). `steady`: the number of tracked objects
+    does not grow. `blocks`: how many memory blocks an iteration adds.
     """
     # The growth of a resource that grows rarely may fall into the few iterations of the trace by
     # chance.
@@ -430,7 +439,7 @@ def charge(  # noqa: PLR0913 - three describe the counter, three the round
 def _repeat(
     tracer: Tracer | Lines, forget: Callable[[], None], schedule: Schedule, rate: float, few: int
 ) -> Generator[None, None, int]:
-    """Run the iterations of a round, and forget what the first one showed; return how many count."""
+    """Run the iterations of a round, and forget what the first showed; return how many count."""
     counted = 0
     for n in schedule.iterations(rate, few):
         tracer.arm()
@@ -452,7 +461,7 @@ def find_line(  # noqa: PLR0913 - as `charge`
     *,
     of_heap: bool = False,
 ) -> Generator[None, None, Creation]:
-    """Find the line in which a counter grows, if only the function is known; return `made` if its line is exact."""
+    """Find the line in which a counter grows; return `made` if its line is exact already."""
     if made.in_line or made.code is None or not made.path:
         return made
     with ExitStack() as stack:
@@ -492,7 +501,7 @@ def _has_own_line(path: Sequence[Site]) -> bool:
 
 
 class ReleaseRecord:
-    """Record of where the handles were created that garbage collections release, the program's own included."""
+    """Record of where handles were created that collections, also the program's own, release."""
 
     def __init__(self, arrivals: Arrivals[Hashable], things: HandleKind) -> None:
         self._arrivals = arrivals
@@ -525,7 +534,7 @@ class ReleaseRecord:
 def _find_most_common(
     arrivals: Iterable[Arrival], things: HandleKind
 ) -> tuple[Arrival, int] | None:
-    """Return the first arrival of the line with the most handles (or bytes), and their number; None without a line."""
+    """Return the line with most handles (or bytes), as its first arrival, and how many; or None."""
     by_line: Counter[tuple[str, int]] = Counter()
     first: dict[tuple[str, int], Arrival] = {}
     for arrival in arrivals:
@@ -566,7 +575,7 @@ def load_memray() -> str:
 def trace_natively(
     made: Creation, slope: float, rate: float, schedule: Schedule
 ) -> Generator[None, None, Creation]:
-    """Find the native stack and the Python line that allocate retained bytes; otherwise return what is known, `made`."""
+    """Find the native stack and the Python line that allocate retained bytes; or return `made`."""
     obstacle = load_memray()
     if obstacle:
         return Creation(why=f"{made.why}; {obstacle}")
@@ -595,22 +604,23 @@ def trace_natively(
 
 
 def find_most(records: Iterable[Any], wanted: float) -> Creation | None:
-    """Return the line that allocates most, with the C functions of its largest stack; None if it is less than half.
+    """Return the line that allocates most, with the C functions of its largest stack.
 
-    A line that allocates far more than is wanted replaces what it allocated before. The records are
-    memray's; a frame in them is a function, a file and a line, the innermost first.
+    None if it is less than half. A line that allocates far more than is wanted replaces what it
+    allocated before. The records are memray's; a frame in them is a function, a file and a line,
+    the innermost first.
     """
     by_line: dict[tuple[str, int], list[tuple[int, Creation]]] = defaultdict(list)
-    for one in records:
+    for record in records:
         path = tuple(
-            Site(file, line, function) for function, file, line in reversed(one.stack_trace())
+            Site(file, line, function) for function, file, line in reversed(record.stack_trace())
         )
-        outwards = (function for function, *_ in one.native_stack_trace())
+        outwards = (function for function, *_ in record.native_stack_trace())
         names = takewhile(lambda name: not name.startswith(_INTERPRETER_PREFIXES), outwards)
         functions = dict.fromkeys(name for name in names if not name.startswith("<"))
         if line := line_of(path):
             by_line[line].append(
-                (one.size, Creation(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN]))
+                (record.size, Creation(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN]))
             )
     sizes = {line: sum(size for size, _made in some) for line, some in by_line.items()}
     fitting = {
