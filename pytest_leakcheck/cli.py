@@ -24,7 +24,7 @@ _CLOSED_PIPE: Final = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status; without arguments, those of `sys.argv` are used."""
+    """Run the command and return its exit status; by default, with the arguments of `sys.argv`."""
     if sys.stdout is None:
         # It was closed before this process started.
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
@@ -54,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _discard_output() -> None:
-    """Lead stdout nowhere, if it cannot be written, so that the interpreter does not fail to write the rest."""
+    """Lead stdout nowhere if it cannot be written."""
+    # Otherwise, the interpreter would fail to write the rest.
     try:
         sys.stdout.flush()
     except OSError:
@@ -126,7 +127,7 @@ def _add_report_parser(commands: Any) -> None:
 
 
 def _write_report(given: argparse.Namespace) -> int:
-    """Write a page; return 2 if the file is unreadable or of an unknown kind, or the page cannot be written."""
+    """Write a page; return 2 if the file is unreadable or unknown, or the page is unwritable."""
     try:
         page = _read_page(given.file, source=not given.no_source)
         from pytest_leakcheck.report.html.page import write_page

@@ -27,7 +27,10 @@ class Measurement:
     finding: Finding
 
     def check(self) -> None:
-        """Raise `LeakError` if the function leaks, exceeds a level, or needs a resource that cannot be read here."""
+        """Raise `LeakError` if the function leaks or exceeds a level.
+
+        The error is also raised if a needed resource cannot be read here.
+        """
         if self.finding.colour == "red":
             from pytest_leakcheck.plugin.inert import LeakError
 

@@ -30,7 +30,7 @@ Level = int | str | None
 
 
 class Levels(TypedDict, total=False):
-    """The keywords of ``steps()``, ``budget()`` and ``measure()`` for type checkers, as in `resource_table.ROWS`.
+    """Typed keywords of ``steps()``, ``budget()`` and ``measure()``, as in `resource_table.ROWS`.
 
     Type checkers do not know the counters that a project adds. A typed test gives their levels in a
     dict: ``**levels``.
@@ -80,7 +80,7 @@ class Budget(OfResource):
 
     @property
     def judges_all_growth(self) -> bool:
-        """Whether all growth is judged, not only growth that no exact counter shows (see `Resource.default_rate`)."""
+        """Whether growth that exact counters show is judged too (see `Resource.default_rate`)."""
         return self.explicit or not self.traits.default_rate
 
     def __str__(self) -> str:
@@ -95,7 +95,10 @@ class Budget(OfResource):
 
 
 def parse_budget(resource: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Budget:
-    """Parse ``<resource>_budget(level, *, per_iteration=, peak=, over=, unclosed=, reason=)``, or raise `InputError`."""
+    """Parse the arguments of a budget mark, or raise `InputError`.
+
+    Its form is ``<resource>_budget(level, *, per_iteration=, peak=, over=, unclosed=, reason=)``.
+    """
     traits = find_resource(resource)
     if len(args) > 1:
         raise InputError(f"takes one level, {len(args)} arguments were given")
@@ -146,17 +149,18 @@ def growth_budgets(words: Iterable[str], unclosed: Unclosed = "warn") -> tuple[B
     default.
     """
     wanted = set(words)
-    for name, one in RESOURCES.items():
+    for name, resource in RESOURCES.items():
         if (
-            one.default
-            and ("countable" if one.scarce and one.unit == "count" else "memory") in wanted
+            resource.default
+            and ("countable" if resource.scarce and resource.unit == "count" else "memory")
+            in wanted
         ):
             wanted.add(name)
     return tuple(default_budget(name, unclosed) for name in RESOURCES if name in wanted)
 
 
 def read_levels(levels: Mapping[str, object]) -> tuple[Budget, ...]:
-    """Return budgets from levels by resource, such as ``fd=0, heap="1 MiB"``, or raise `InputError`.
+    """Return budgets from levels by resource, like ``fd=0, heap="1 MiB"``, or raise `InputError`.
 
     Without levels, return growth budgets for all resources that are judged by default.
     """
@@ -208,7 +212,7 @@ class Ceiling:
 
 
 def read_ceiling(*positional: object, **sizes: object) -> Ceiling:
-    """Parse the arguments of the mark ``leakcheck_ceiling``, such as ``fd=256, rss="1 GiB"``; or raise `InputError`."""
+    """Parse ``leakcheck_ceiling`` arguments like ``fd=256, rss="1 GiB"``, or raise `InputError`."""
     if positional:
         raise InputError("takes keyword arguments only")
     if not sizes:
@@ -227,7 +231,7 @@ def read_ceiling(*positional: object, **sizes: object) -> Ceiling:
 
 
 def parse_ceiling(text: str) -> Ceiling:
-    """Parse ``--leakcheck-ceiling``, such as ``fd=256,rss=1GiB`` or empty, or raise `InputError`."""
+    """Parse ``--leakcheck-ceiling``, like ``fd=256,rss=1GiB`` or empty, or raise `InputError`."""
     given: dict[str, object] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, equals_sign, value = part.partition("=")

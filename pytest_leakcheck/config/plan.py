@@ -1,4 +1,4 @@
-"""Make the plan of one test from its marks and its settings: budgets, effort (iterations and time), and a ceiling.
+"""Plan one test from its marks and settings: budgets, effort (iterations and time), and a ceiling.
 
 Errors name the mark and its valid form. Pytest nodes are not used. The settings of a test are those
 of the session, changed by the first line of ``leakcheck_rules`` whose pattern matches its file.
@@ -92,7 +92,7 @@ _RULES: Final = "leakcheck_rules"
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The iterations and the time spent on one test; values out of range or of the wrong type raise `InputError`.
+    """The iterations and time spent on one test; an invalid value or type raises `InputError`.
 
     Attributes:
         iterations: The number of judged iterations. With 0, the test ends as soon as the verdict is
@@ -137,11 +137,11 @@ class Effort:
 
     @property
     def usual(self) -> int:
-        """The number of judged iterations after which an undecided test ends, if it has taken `min_time` by then."""
+        """The judged iterations after which an undecided test ends, if it has taken `min_time`."""
         return self.iterations or ADAPTIVE
 
     def within_timeout(self, seconds: float) -> Effort:
-        """Return this effort, with a `max_time` that leaves the first run enough of a timeout of this many seconds."""
+        """Return this effort with a `max_time` that leaves the first run enough of a timeout."""
         limit = TIMEOUT_SHARE * seconds
         if limit < self.max_time:
             return replace(self, max_time=limit, longest=0.0, time_without_timeout=self.max_time)
@@ -167,9 +167,10 @@ class Effort:
 class Plan:
     """The plan of one test, with the budgets in the order of judgement.
 
-    `process` describes the separate process that runs the test, for the report. `screen`: a few iterations suffice for
-    an ``ok`` if no counter rises in them (`judge.screening`). `failures` are the names of functions and modules whose
-    calls raise in turn; `fault` is the call that does in this repetition.
+    `process` describes the separate process that runs the test, for the report. `screen`: a few
+    iterations suffice for an ``ok`` if no counter rises in them (`judge.screening`). `failures` are
+    the names of functions and modules whose calls raise in turn; `fault` is the call that does in
+    this repetition.
     """
 
     test: str
@@ -182,7 +183,7 @@ class Plan:
     fault: Fault | None = None
 
     def failing_at(self, fault: Fault, seconds: float) -> Plan:
-        """Return the plan of the test with a call that raises, for so many seconds: a few iterations decide."""
+        """Return the plan with a call that raises, for so many seconds: a few iterations decide."""
         budgets = tuple(replace(budget, peak=None) for budget in self.budgets)
         effort = replace(
             self.effort, iterations=0, warmup=_SCREEN_WARMUP, max_time=seconds, longest=0.0
@@ -197,10 +198,10 @@ def plan_test(
     growth: Iterable[Budget] = (),
     ceiling: Ceiling = NO_LIMITS,
 ) -> Plan:
-    """Make the plan of a test from its explicit budgets, at most one per resource, and the defaults.
+    """Plan a test from its explicit budgets, at most one per resource, and the defaults.
 
-    `growth` has budgets for resources that `budgets` does not name. A test with limits runs in a separate process, and
-    what they limit is judged.
+    `growth` has budgets for resources that `budgets` does not name. A test with limits runs in a
+    separate process, and what they limit is judged.
     """
     by_resource = {budget.resource: budget for budget in (*growth, *budgets)}
     effort = replace(effort, isolate=effort.isolate or bool(ceiling.sizes))
@@ -239,12 +240,12 @@ def valid_form(mark: str) -> str:
 
 
 def is_opted_out(marks: Iterable[Mark]) -> bool:
-    """Return whether the closest mark of the plugin is ``leakcheck(False)``; the marks come closest first."""
+    """Return whether the plugin's first mark, the closest one, is ``leakcheck(False)``."""
     closest = next(
         (
-            one
-            for one in marks
-            if is_budget(one.name) or one.name in ("leakcheck", _CEILING, SCALING)
+            mark
+            for mark in marks
+            if is_budget(mark.name) or mark.name in ("leakcheck", _CEILING, SCALING)
         ),
         None,
     )
@@ -258,12 +259,13 @@ def _opts_out(mark: Mark) -> bool:
 def read_marks(
     test: str, marks: Iterable[Mark], settings: Settings, *, loops: bool = False
 ) -> Plan | None:
-    """Return the plan of one test, or None if no mark requires one; raise `InputError` if a mark is invalid.
+    """Return the plan of one test, or None if no mark requires one.
 
-    The marks come closest first; if several have the same name, the first is used. A value given on
-    the command line overrides the mark. A ``leakcheck(False)`` that is not the closest mark changes
-    nothing. If a test uses the fixture ``leakcheck`` (`loops`), which may judge its own loops,
-    ``leakcheck_ceiling`` alone does not repeat it.
+    Raise `InputError` if a mark is invalid. The marks come closest first; if several have the same
+    name, the first is used. A value given on the command line overrides the mark. A
+    ``leakcheck(False)`` that is not the closest mark changes nothing. If a test uses the fixture
+    ``leakcheck`` (`loops`), which may judge its own loops, ``leakcheck_ceiling`` alone does not
+    repeat it.
     """
     marks = tuple(marks)
     closest = {mark.name: mark for mark in reversed(marks)}
@@ -308,7 +310,7 @@ def plan_unmarked(test: str, settings: Settings) -> Plan:
 
 
 def ceiling_of(marks: Iterable[Mark], settings: Settings) -> Ceiling:
-    """Return the limits of a test: from the command line, else from the closest mark, else from the configuration."""
+    """Return a test's limits by the command line, else the closest mark, else the configuration."""
     mark = next((one for one in marks if one.name == _CEILING), None)
     given = parse_ceiling(settings.ceiling)
     if mark is None:
@@ -366,7 +368,7 @@ def _parse_leakcheck_mark(
 
 @contextmanager
 def invalid_mark(mark: Mark, form: str, keywords: Collection[str] = ()) -> Iterator[None]:
-    """Add to the message of an `InputError` the mark, the valid form, and the keyword similar to an unknown one."""
+    """Add to an `InputError` the mark, the valid form, and a keyword similar to an unknown one."""
     try:
         yield
     except InputError as error:
@@ -379,7 +381,7 @@ def invalid_mark(mark: Mark, form: str, keywords: Collection[str] = ()) -> Itera
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """Return what to write instead of an unknown mark; empty if it is not similar to a known mark of the plugin."""
+    """Return what to write for an unknown mark; empty if no known mark of the plugin is similar."""
     from difflib import get_close_matches
 
     # Of a budget, only the resource is compared: with the suffix, every budget would be similar.
@@ -392,7 +394,7 @@ def suggest(name: str, known: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line; `files` matches the path of a file below the root directory, with ``/`` appended."""
+    """One line; `files` matches a file's path below the root directory, with ``/`` appended."""
 
     pattern: str
     files: re.Pattern[str]
@@ -409,11 +411,11 @@ def parse_rules(lines: tuple[str, ...]) -> tuple[Rule, ...]:
 
 
 def for_test(settings: Settings, test: str) -> Settings:
-    """Return the settings of a test: those of the session, changed by the first rule that matches its node id."""
+    """Return the session's settings, changed by the first rule that matches the test's node id."""
     if not settings.rules:
         return settings
     given: Mapping[str, Any] = next(
-        (one.values for one in parse_rules(settings.rules) if one.matches(test)), {}
+        (rule.values for rule in parse_rules(settings.rules) if rule.matches(test)), {}
     )
     values = {name: value for name, value in given.items() if not settings.from_command_line(name)}
     return settings.changed(values, _RULES) if values else settings
@@ -436,8 +438,8 @@ def _parse_rule(line: str) -> Rule:
     # In a path with a "/" at its end: "*" ends at "/", "**" does not. A folder matches all that it
     # contains.
     parts = (
-        re.escape(one).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
-        for one in pattern.strip("/").split("/")
+        re.escape(segment).replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+        for segment in pattern.strip("/").split("/")
     )
     regex = "".join("(?:[^/]+/)*" if part == "[^/]*[^/]*" else f"{part}/" for part in parts)
     return Rule(pattern, re.compile(regex), MappingProxyType(values))

@@ -1,4 +1,4 @@
-"""Choose the tests of a session that are judged, and estimate how long they take, by what earlier sessions took."""
+"""Choose the tests of a session to judge, and estimate their duration from earlier sessions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MIN_KNOWN_SHARE: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The tests whose hash, modulo `parts`, is one of `taken` successive numbers from `turn * taken` on.
+    """Tests whose hash, modulo `parts`, is among `taken` successive numbers from `turn * taken` on.
 
     A test is in the same sample whatever else is selected. Any ``parts / taken`` successive turns
     cover all tests.
@@ -40,7 +40,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What is known of a test from earlier sessions; `measured` is the time in seconds since the epoch."""
+    """What is known of a test from earlier sessions; `measured` is in seconds since the epoch."""
 
     seconds: float
     measured: float
@@ -48,7 +48,10 @@ class Cost:
 
 
 def parse_sample(text: str) -> Sample:
-    """Parse ``1/10@7``, the seventh tenth of the tests, or ``1/10``, a tenth by the day; or raise `InputError`."""
+    """Parse ``1/10@7``, the seventh tenth of the tests, or ``1/10``, a tenth by the day.
+
+    Raise `InputError` if the text is invalid.
+    """
     found = _SAMPLE.fullmatch(text)
     if found is None:
         raise InputError("expects a share such as 1/10, or 1/10@7 for the seventh turn")
@@ -61,7 +64,10 @@ def parse_sample(text: str) -> Sample:
 
 
 def parse_duration(text: str) -> float:
-    """Parse ``90``, ``90s``, ``10min`` or ``1.5h``, and return the seconds, above 0; or raise `InputError`."""
+    """Return the seconds of ``90``, ``90s``, ``10min`` or ``1.5h``.
+
+    Raise `InputError` unless they are above 0.
+    """
     found = _DURATION.fullmatch(text.strip())
     if found is None or not float(found[1]):
         raise InputError("expects a time above 0 such as 90s, 10min or 1.5h")
@@ -76,7 +82,7 @@ def format_duration(seconds: float) -> str:
 
 
 def choose_case(tests: Collection[str]) -> str:
-    """Return the one of several cases of a test that stands for all; the same in each session that collects it."""
+    """Return the case of a test that stands for all; the same in each session that collects it."""
     return min(tests, key=_hash)
 
 
@@ -90,7 +96,7 @@ class TimePlan:
     def __init__(
         self, tests: Sequence[str], costs: Mapping[str, Cost], seconds: float, workers: int = 1
     ) -> None:
-        """Choose from node ids in the order of the session, by the time for all of them in each worker."""
+        """Choose from node ids in session order, by the time for all of them in each worker."""
         self._seconds, self._workers = seconds, workers
         usual = median(one.seconds for one in costs.values()) if costs else 0.0
         self._expected = {test: costs[test].seconds if test in costs else usual for test in tests}
@@ -106,7 +112,10 @@ class TimePlan:
         self._urgent = urgent & self.chosen
 
     def allows(self, test: str, spent: float) -> bool:
-        """Return whether to begin a chosen test, after the seconds that this worker has spent; ask in their order."""
+        """Return whether to begin a chosen test after `spent` seconds of this worker.
+
+        Ask in the order of the chosen tests.
+        """
         # A test that is not urgent must leave time for the urgent ones that follow, even if all
         # take twice as long as before.
         if test in self._urgent:
@@ -125,7 +134,7 @@ class Forecast:
     """
 
     def __init__(self, tests: Collection[str], seconds: Mapping[str, float]) -> None:
-        """Take the tests that are to be measured, and the seconds that some of them took in earlier sessions."""
+        """Take the tests to measure, and the seconds that some of them took in earlier sessions."""
         known = [seconds[test] for test in tests if test in seconds]
         self._usual = median(known) if len(known) >= max(1, _MIN_KNOWN_SHARE * len(tests)) else None
         self._left = {test: seconds.get(test) for test in tests}
@@ -134,7 +143,7 @@ class Forecast:
         self.done, self.spent = 0, 0.0
 
     def may_take(self, test: str, seconds: float) -> bool:
-        """Return whether a test took so long in an earlier session, or is not known to take less."""
+        """Return whether a test took so long in an earlier session, or its time is unknown."""
         expected = self._left.get(test)
         return expected is None or expected >= seconds
 
@@ -157,7 +166,7 @@ class Forecast:
             self.spent += seconds
 
     def seconds_left(self, test: str = "", elapsed: float = 0.0) -> float | None:
-        """Return the expected seconds until all tests have ended, with `test` running; None if too little is known."""
+        """Return the expected seconds until all tests end, with `test` running; None if unknown."""
         usual = self.spent / self.done if self._usual is None and self.done else self._usual
         if usual is None:
             return None

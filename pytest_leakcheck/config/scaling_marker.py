@@ -1,4 +1,4 @@
-"""Parse the mark ``scaling_budget`` to a `Sweep`: the sizes of an argument of the test, and bounds on the peaks.
+"""Parse the mark ``scaling_budget`` to a `Sweep`: sizes of a test's argument, bounds on its peaks.
 
 A bound is a law, a slope or a formula. Python's own parser parses a formula after amounts with a
 unit are replaced by plain numbers. Only numbers, the name of the axis, ``+ - * //``, ``max()`` and
@@ -60,14 +60,14 @@ class _WrittenBound:
 
 @dataclass(frozen=True, slots=True)
 class OrderBound(_WrittenBound):
-    """The steepest law by which peaks may grow with the size; exponent 0 means logarithmic, None means constant."""
+    """The steepest law of peaks by size; an exponent of 0 means logarithmic, and None constant."""
 
     exponent: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class SlopeBound(_WrittenBound):
-    """The largest allowed growth of the peak per unit of the axis (`per`), in the unit of the resource."""
+    """The largest allowed peak growth per unit of the axis (`per`), in the resource's unit."""
 
     per: float
 
@@ -117,7 +117,7 @@ class FigureBound:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One test that is run at several sizes, in ascending order and of about the same successive ratio.
+    """One test that is run at several ascending sizes of about the same successive ratio.
 
     The `engine` starts a world, a group with as many ranks as the size; empty if the test starts
     its own or needs none.
@@ -135,14 +135,17 @@ class Sweep:
 
 
 def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
-    """Parse the first ``scaling_budget`` among the marks of a test, which come closest first, or raise `InputError`."""
+    """Parse the closest ``scaling_budget`` of a test, or raise `InputError`.
+
+    The marks come closest first.
+    """
     marks = tuple(marks)
     mark = next(one for one in marks if one.name == SCALING)
     with invalid_mark(mark, _VALID):
-        for one in marks:
-            if one.name == "leakcheck" or is_budget(one.name):
+        for peer in marks:
+            if peer.name == "leakcheck" or is_budget(peer.name):
                 raise InputError(
-                    f"is combined with {one.name}, which repeats one size: split it into two tests"
+                    f"is combined with {peer.name}, which repeats one size: split it into two tests"
                 )
         return _parse_sweep(mark, arguments)
 
@@ -214,10 +217,10 @@ def _find_measurable(name: str, *, gauges: bool) -> str:
 
 
 def check_axis(sizes: object) -> tuple[int, ...]:
-    """Check the sizes of an axis, or raise `InputError`: at least 3 whole numbers that rise by a constant factor.
+    """Check the sizes of an axis: at least 3 whole numbers that rise by a constant factor.
 
-    The factor is at least 1.5. The ratio of two successive sizes may deviate from the factor by 10
-    %.
+    Raise `InputError` if they do not. The factor is at least 1.5. The ratio of two successive sizes
+    may deviate from the factor by 10 %.
     """
     if not isinstance(sizes, list | tuple):
         wrong = f"the sizes are of type {type(sizes).__name__}, not a list"
@@ -312,7 +315,7 @@ def _parse_slope(text: str, axis: str, unit: Unit) -> float:
 
 
 def _parse_number(match: re.Match[str], unit: Unit) -> float:
-    """Return an amount; a number without a unit may be a factor, so it may have a fraction even for bytes."""
+    """Return an amount; without a unit it may be a factor, so even bytes may have a fraction."""
     if match[2] and unit == "count":
         raise ValueError(f"has {match[0]!r}, but this resource is counted in plain numbers")
     number = float(match[1]) if "." in match[1] else int(match[1])

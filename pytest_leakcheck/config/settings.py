@@ -1,4 +1,4 @@
-"""Define the options, and resolve their values to `Settings`, which record the source of each value.
+"""Define options, and resolve their values to `Settings`, which record the source of each value.
 
 Flags, configuration keys and their documentation are generated from `OPTIONS`. No option sets a
 budget. For iterations, time, isolation and ceilings (resource limits), the command line overrides
@@ -388,11 +388,11 @@ class Settings:
 def resolve(
     command_line: Mapping[str, Any], configuration: Mapping[str, Any], origin: str
 ) -> Settings:
-    """Resolve and check each option from the command line, the configuration or its default, or raise `InputError`.
+    """Resolve and check each option from the command line, the configuration or its default.
 
-    Values are by `Option.key`. Those of the command line may be text, or None if the flag was not
-    given; pytest has converted those of the configuration to the type of the option. `origin` is
-    the name of the configuration file.
+    Raise `InputError` if a value is invalid. Values are by `Option.key`. Those of the command line
+    may be text, or None if the flag was not given; pytest has converted those of the configuration
+    to the type of the option. `origin` is the name of the configuration file.
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -422,7 +422,10 @@ def resolve(
 
 
 def check_value(option: Option, value: Any, written: str) -> Any:
-    """Return a value, `written` so and possibly given as text, as the type of the option, or raise `InputError`."""
+    """Convert a value, which may be text, to the option's type, or raise `InputError`.
+
+    Errors quote the value as `written`.
+    """
     with invalid_at(written):
         if option.kind in ("int", "float"):
             with suppress(TypeError, ValueError):

@@ -1,4 +1,7 @@
-"""Value types shared by all packages of the plugin, with their JSON form. Imports no other package of the plugin."""
+"""Value types that all packages of the plugin share, with their JSON form.
+
+This package imports no other package of the plugin.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,16 @@ _MAX_MESSAGE: Final = 500
 
 
 class LeakcheckError(Exception):
-    """Wrong use of the plugin. The message states what was seen and where, what is valid, and what to do.
+    """Wrong use of the plugin.
 
-    `LeakError`, which reports a leak, is a `pytest.fail.Exception` instead, so that ``except Exception`` cannot hide
+    The message states what was seen and where, what is valid, and what to do. `LeakError`, which
+    reports a leak, is a `pytest.fail.Exception` instead, so that ``except Exception`` cannot hide
     it.
     """
 
 
 class InputError(LeakcheckError, ValueError):
-    """An invalid value; the message gives it and what is valid. Callers prepend where it was written."""
+    """An invalid value: the message gives it and what is valid, and callers prepend its place."""
 
 
 class invalid_at:  # noqa: N801 - a context manager is used like a function

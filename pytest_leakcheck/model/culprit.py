@@ -108,12 +108,12 @@ class Culprit(OfResource):
 
     @property
     def site(self) -> Site | None:
-        """The line to change: where the resource is created, or else where it is stored, or else where it ran out."""
+        """The line to change: where the resource is created, else where it is stored or ran out."""
         return self.where.site if self.where else self.kept or self.ran_out
 
     @property
     def frames(self) -> tuple[Site, ...]:
-        """All suspect lines: the call path, the line that stores the resource and the line that failed."""
+        """All suspect lines: the call path, where the resource is stored, and where it ran out."""
         others = (one for one in (self.kept, self.ran_out) if one is not None)
         return (*(self.where.path if self.where else ()), *others)
 
@@ -127,7 +127,7 @@ def digest_of(lines: Sequence[str]) -> str:
 def fingerprint(
     test: str, resource: str, culprit: Culprit | None, fault: Fault | None = None
 ) -> str:
-    """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it by.
+    """Return an identifier of the cause: six hex digits, the resource, and a name to recognize it.
 
     The digits are a hash of the resource and of the first known of these: the owner, unless it is
     everybody's (`own_owner`); the project's line that creates the resource (`own_line`); the
@@ -155,7 +155,10 @@ def fingerprint(
 
 
 def fingerprint_of_owner(resource: str, culprit: Culprit | None, *more: str) -> str:
-    """Return the identifier of all that owners of one name retain, also if they are everybody's; empty without owner."""
+    """Return the identifier of all that owners of one name retain; empty if there is no owner.
+
+    The owner may also be everybody's.
+    """
     if culprit is None or culprit.owner is None:
         return ""
     name = _KEY.sub("[]", _NUMBERED.sub("-N", culprit.owner.name or culprit.owner.root))
@@ -168,7 +171,7 @@ def _is_constructor(function: str) -> bool:
 
 
 def _leave_constructors(path: Sequence[Site], line: Site) -> Site:
-    """Return the line that calls the constructors that lead to a line, or the outermost of these if a test calls it."""
+    """Return the line that calls a line's constructors; the outermost one if a test calls it."""
     at = path.index(line)
     while at and _is_constructor(path[at].function) and not is_of_tests(path[at - 1].file):
         at -= 1
@@ -189,7 +192,7 @@ def _identify(resource: str, parts: tuple[str, ...], *names: str) -> str:
 
 
 def own_owner(culprit: Culprit | None) -> Owner | None:
-    """Return the owner if it tells the cause; None if it is unknown, or everybody's, such as ``sys.path``."""
+    """Return the owner if it tells the cause; None if unknown or everybody's, like ``sys.path``."""
     if culprit is None or culprit.owner is None:
         return None
     # Any code may add to what the interpreter or the standard library holds, but not to what an
@@ -206,7 +209,7 @@ def own_owner(culprit: Culprit | None) -> Owner | None:
 
 
 def own_line(culprit: Culprit | None) -> Site | None:
-    """Return the line of the project that creates the resource; None if it is unknown, or says less than the owner."""
+    """Return the project's creating line; None if it is unknown, or says less than the owner."""
     # A line of the project that calls an installed package counts. A line of a test counts only if
     # it calls none, and the owner is unknown or belongs to the test: many tests may call what keeps
     # the resource.
@@ -226,19 +229,19 @@ def own_line(culprit: Culprit | None) -> Site | None:
 
 
 def _is_foreign(site: Site, path: Sequence[Site]) -> bool:
-    """Return whether the line to change is of the standard library, of a test, or of a package other than the project."""
+    """Return whether the line to change is of the standard library, a test or a foreign package."""
     if is_installed(site.file):
         # It is the line to change although the path has lines outside of packages: the project
         # itself is installed.
         return all(
-            is_installed(one.file) or one.file.startswith("<") or is_standard(one.file)
-            for one in path
+            is_installed(line.file) or line.file.startswith("<") or is_standard(line.file)
+            for line in path
         )
     return is_standard(site.file) or is_of_tests(site.file)
 
 
 def creating_line(culprit: Culprit | None) -> Site | None:
-    """Return the line that creates the resource: of the project (`own_line`), or else of an installed package."""
+    """Return the creating line: the project's (`own_line`), else that of an installed package."""
     inner = _find_inner(culprit)
     return own_line(culprit) or (inner if inner is not None and is_installed(inner.file) else None)
 
@@ -255,7 +258,10 @@ def library_lines(culprit: Culprit) -> tuple[Site, ...]:
 
 
 def standard_lines(culprit: Culprit) -> tuple[str, ...]:
-    """Return the lines of the standard library below the last line of other code, as ``file:function``, outermost first."""
+    """Return the standard library's lines below the last other line, as ``file:function``.
+
+    The outermost comes first.
+    """
     found: list[str] = []
     for site in culprit.where.path if culprit.where is not None else ():
         if is_standard(site.file):
@@ -267,7 +273,7 @@ def standard_lines(culprit: Culprit) -> tuple[str, ...]:
 
 
 def short_file(file: str) -> str:
-    """Return the name of a file without the folders of this machine: from its package on, if it is installed."""
+    """Return a file's name without this machine's folders: from its package on, if installed."""
     parts = PurePath(file).parts
     if is_installed(file):
         return "/".join(
@@ -277,7 +283,8 @@ def short_file(file: str) -> str:
 
 
 def _find_inner(culprit: Culprit | None) -> Site | None:
-    """Return the innermost line that is not of the standard library; None if all are, or if an event loop itself acts."""
+    """Return the last step's innermost line outside the standard library; None without one."""
+    # There is none if an event loop itself acts.
     return next(
         (site for site in reversed(_last_step(culprit)) if not is_standard(site.file)), None
     )
@@ -296,8 +303,8 @@ def is_installed(file: str) -> bool:
 
 
 def is_standard(file: str) -> bool:
-    """Return whether a file belongs to the standard library, by its name: a finding may come from another machine."""
-    # `call_paths.is_standard` goes by this interpreter.
+    """Return whether a file is of the standard library, by its name."""
+    # A finding may come from another machine; `call_paths.is_standard` goes by this interpreter.
     return file.startswith("<frozen ") or (bool(_STANDARD.search(file)) and not is_installed(file))
 
 
@@ -326,16 +333,18 @@ class Fault:
 
     @property
     def place(self) -> str:
-        """The function and the line without its number, which identify the fault in any version of the program."""
+        """The function and the unnumbered line, which identify the fault in any program version."""
         return f"{self.function} in {short_file(self.site.file)}:{self.site.function}"
 
     def find_earlier(self, culprit: Culprit | None) -> Site | None:
-        """Return the other line of the same test or fixture in which what remains was created; None if there is none."""
+        """Return the other line of the same test or fixture that created what remains, if any."""
         entry, where = self.entry, culprit.where if culprit is not None else None
         if entry is None or where is None:
             return None
         lines = [
-            one for one in where.path if (one.file, one.function) == (entry.file, entry.function)
+            site
+            for site in where.path
+            if (site.file, site.function) == (entry.file, entry.function)
         ]
         return lines[-1] if lines and lines[-1].line != entry.line else None
 

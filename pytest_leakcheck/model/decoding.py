@@ -1,4 +1,4 @@
-"""Encode values as plain JSON types and decode them again; errors name the path of the invalid part."""
+"""Encode values as plain JSON types, and decode them; errors name the invalid part's path."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ def parse(text: str | bytes) -> Any:
 
 
 def decode(kind: type[T], data: object) -> T:
-    """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type, or raise `DecodeError`.
+    """Convert a result of `encode`, possibly parsed from JSON, to a value of the given type.
 
-    `kind` is a dataclass or any type allowed in its annotations: scalars, `Any`, literals, mappings from texts, tuples
-    and optionals. A dataclass may have a method `check`, which raises `InputError`. Numbers are finite, of 64 bits.
+    Raise `DecodeError` on failure. `kind` is a dataclass or any type allowed in its annotations:
+    scalars, `Any`, literals, mappings from texts, tuples and optionals. A dataclass may have a
+    method `check`, which raises `InputError`. Numbers are finite, of 64 bits.
     """
     decoded: T = _decode(kind, data, "")
     return decoded
@@ -147,17 +148,17 @@ def _defaults_of(kind: Any) -> dict[str, Any]:
     """Return the defaults of the fields that `encode` leaves out if they have them."""
     if not getattr(kind, "SPARSE", False):
         return {}
-    found = {one.name: one.default for one in fields(kind) if one.default is not MISSING}
+    found = {field.name: field.default for field in fields(kind) if field.default is not MISSING}
     return found | {
-        one.name: one.default_factory()
-        for one in fields(kind)
-        if one.default_factory is not MISSING
+        field.name: field.default_factory()
+        for field in fields(kind)
+        if field.default_factory is not MISSING
     }
 
 
 @cache
 def _fields_of(kind: Any) -> dict[str, tuple[str, Any]]:
-    """Map the name of each field to its JSON key (its ``key`` metadata, or else its name) and type."""
+    """Map each field's name to its JSON key (its ``key`` metadata, or else its name) and type."""
     hints, rest = get_type_hints(kind), getattr(kind, "REST", "")
     known = (one for one in fields(kind) if one.name != rest)
     return {one.name: (str(one.metadata.get("key", one.name)), hints[one.name]) for one in known}

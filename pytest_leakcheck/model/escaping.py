@@ -1,4 +1,4 @@
-"""Escape others' words for each medium: a terminal, the log of a job of GitHub, workflow commands and Markdown.
+"""Escape others' words for terminals, logs of GitHub jobs, workflow commands and Markdown.
 
 Names of tests, files and types, messages of errors, and all that a file says may come from anybody.
 HTML and XML are escaped by what writes them, jinja and pytest.
@@ -42,7 +42,8 @@ def escape_controls(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+        character if character.isprintable() else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 

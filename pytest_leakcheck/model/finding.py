@@ -1,4 +1,4 @@
-"""Describe what was found in one test, the value that every report renders, and group findings by cause."""
+"""Describe what was found in one test, which every report renders; group findings by cause."""
 
 from __future__ import annotations
 
@@ -173,16 +173,19 @@ class Finding:
 
     @property
     def fingerprint(self) -> str:
-        """An identifier of the cause; the same cause has the same one on all machines (`culprit.fingerprint`)."""
+        """An identifier of the cause, the same on all machines (`culprit.fingerprint`)."""
         return fingerprint(self.test, self.verdict.resource, self.culprit, self.fault)
 
     @property
     def missing(self) -> str:
-        """The explicit budgets that could not be judged here, with reasons; unless empty, the test must not pass."""
+        """The explicit budgets that could not be judged here, with reasons.
+
+        Unless this is empty, the test must not pass.
+        """
         return "; ".join(
-            f"{one.resource}: {one.reason}"
-            for one in self.verdicts
-            if one.outcome == "unavailable" and one.explicit
+            f"{verdict.resource}: {verdict.reason}"
+            for verdict in self.verdicts
+            if verdict.outcome == "unavailable" and verdict.explicit
         )
 
 
@@ -230,12 +233,12 @@ def format_tests(tests: Sequence[str]) -> str:
 
 
 def key_of_cause(finding: Finding) -> tuple[str, Outcome]:
-    """Return what the findings of one cause share: the fingerprint or the entry of known leaks, and the outcome."""
+    """Return what findings of one cause share: fingerprint or entry of known leaks, and outcome."""
     return finding.known or finding.fingerprint, finding.verdict.outcome
 
 
 class Causes:
-    """Causes of the findings that are added, whose readings are not kept; green findings have none."""
+    """Causes of the added findings, whose readings are not kept; green findings have none."""
 
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
         self._causes: dict[tuple[str, Outcome], Cause] = {}
@@ -253,13 +256,13 @@ class Causes:
         first = Cause(
             key[0], verdict.resource, verdict.outcome, finding.colour, known, slope, slope
         )
-        one = self._causes.get(key, first)
+        cause = self._causes.get(key, first)
         self._causes[key] = replace(
-            one,
-            slowest=min(one.slowest, slope),
-            fastest=max(one.fastest, slope),
-            site=one.site or finding.site,
-            owner=one.owner or finding.owner,
+            cause,
+            slowest=min(cause.slowest, slope),
+            fastest=max(cause.fastest, slope),
+            site=cause.site or finding.site,
+            owner=cause.owner or finding.owner,
         )
         self._tests.setdefault(key, {})[finding.test] = None
 

@@ -1,4 +1,4 @@
-"""Describe readings in a JSON form that processes can exchange: a `Series` per counter, a `Recording` per test.
+"""Describe readings as JSON that processes share: a `Series` per counter, a `Recording` per test.
 
 A test with an axis, an argument that takes growing sizes, is measured in separate processes: each
 size yields one `Point`. A world is a group of ranks: processes or threads that run the test
@@ -54,7 +54,7 @@ class Series(OfResource):
     kind: Kind = "measured"
 
     def check(self) -> None:
-        """Raise `InputError` for a value from a file if it has no readings, or an unknown resource."""
+        """Raise `InputError` for a value from a file without readings or a known resource."""
         check_resource(self.resource)
         if not self.readings:
             raise InputError("readings: expected at least one, got none")
@@ -231,9 +231,10 @@ class Point:
     seconds: float = 0.0
 
     def peak(self, resource: str, figure: Figure) -> int:
-        """Return the peak above the start: of the highest rank for ``per_rank``, else the sum over all ranks.
+        """Return the peak above the start: the highest rank's for ``per_rank``, else the sum.
 
-        The sum of resident memory includes the child processes. The ranks' peaks may not coincide.
+        The sum is over all ranks; that of resident memory includes the child processes. The ranks'
+        peaks may not coincide.
         """
         peaks = [peak for recording in self.recordings for peak in peaks_of(recording, resource)]
         own = max(peaks) if figure == "per_rank" else sum(peaks)
@@ -249,7 +250,10 @@ class Point:
 
     @property
     def near_peak(self) -> int:
-        """Bytes above the start, slightly below the highest reading of a rank, at which to analyze that rank's memory."""
+        """Bytes above the start, slightly below a rank's highest reading.
+
+        At this level, that rank's memory is analyzed.
+        """
         read = [one.at_calls or max(peaks_of(one, RESIDENT)) for one in self.recordings]
         return round(_NEAR_PEAK_RATIO * max(read))
 
@@ -266,7 +270,10 @@ class Point:
 
 
 def peaks_of(recording: Recording, resource: str) -> tuple[int, ...]:
-    """Return the peaks of a resource in one process: several if the ranks are threads, each with its own gauge."""
+    """Return a resource's peaks in one process.
+
+    There are several if the ranks are threads, each with its own gauge.
+    """
     return tuple(
         peak for name, peak in recording.peaks.items() if name.partition("@")[0] == resource
     )
@@ -294,7 +301,7 @@ class Scaled:
         return tuple(point.peak(resource, figure) for point in self.points)
 
     def count_added_processes(self, figure: Figure) -> int:
-        """Return by how many processes the sum of a figure grows from the smallest size to the largest, or 1."""
+        """Return how many processes a sum gains from the smallest size to the largest, or 1."""
         return (
             self.sizes[-1] - self.sizes[0]
             if figure == "total" and self.engine in ("process", "gloo")
@@ -302,7 +309,10 @@ class Scaled:
         )
 
     def most_informative_point(self, quick: float) -> Point:
-        """Return the point at which to analyze memory: quicker than `quick` seconds, or three times the smallest."""
+        """Return the point at which to analyze memory.
+
+        It is quicker than `quick` seconds, or than three times the smallest.
+        """
         # At least half of its peak comes from the size. An analysis makes a run about four times as
         # long.
         found = [

@@ -1,7 +1,8 @@
-"""Read, replace and append to regular files: at once or not at all, with limits, and never what is not ours to replace.
+"""Read, replace and append to regular files: at once or not at all, and with limits.
 
-A path may come from anyone. Opening a named pipe waits for the other end, and ``/dev/zero`` has no
-end. Therefore, each file is opened without waiting and refused unless it is a regular one.
+What is not ours to replace stays. A path may come from anyone. Opening a named pipe waits for the
+other end, and ``/dev/zero`` has no end. Therefore, each file is opened without waiting and refused
+unless it is a regular one.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ _KINDS: Final = (
 
 
 class Ours(NamedTuple):
-    """A kind of file that this package writes: its name, and how each begins. A file of the same kind may be replaced."""
+    """A kind of file that this package writes: its name, and how each begins.
+
+    A file of the same kind may be replaced.
+    """
 
     what: str
     begin: re.Pattern[bytes]
@@ -114,7 +118,7 @@ def _refuse_others(
 
 
 def append(path: Path, data: bytes, *, same_as: tuple[int, int] | None = None) -> int:
-    """Append to a regular file; return how much of it is written, which is less on a disk that is almost full.
+    """Append to a regular file; return how much is written: less if the disk is almost full.
 
     With `same_as`, the device and number of the file, no other file is written to, nor is one
     created.
@@ -137,7 +141,8 @@ def _identify(path: Path) -> tuple[int, int] | None:
 
 
 def write_all(file: IO[bytes], data: bytes) -> None:
-    """Write to an unbuffered file, or raise `OSError`: a disk that is almost full takes a part, and then nothing."""
+    """Write to an unbuffered file, or raise `OSError`."""
+    # A disk that is almost full takes a part, and then nothing.
     while data:
         data = data[file.write(data) :]
 
@@ -169,13 +174,13 @@ class Replaced:
                 )
 
     def try_to_create(self) -> None:
-        """Raise `OSError` if no file can be created in the folder, without which none can be replaced."""
+        """Raise `OSError` if no file can be created in the folder, so that none can be replaced."""
         descriptor, temporary = self._create(0o600)
         os.close(descriptor)
         os.unlink(temporary)
 
     def replace(self, content: bytes) -> os.stat_result:
-        """Replace the file and return the status of the new one; raise `OSError` if the old one has to stay.
+        """Replace the file and return the new status; raise `OSError` if the old file must stay.
 
         The new file has the permissions of the old one. When this returns, it is on disk.
         """
@@ -206,9 +211,9 @@ class Replaced:
         """Remove what killed processes have left: they have lost the lock, and it is held here."""
         with os.scandir(self._target.parent) as entries:
             left = [
-                one.path
-                for one in entries
-                if self._temporary.fullmatch(one.name) and one.is_file(follow_symlinks=False)
+                entry.path
+                for entry in entries
+                if self._temporary.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
             ]
         for path in left:
             with suppress(OSError):
@@ -231,10 +236,11 @@ def _take_over(descriptor: int, old: os.stat_result) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[Replaced]:
-    """Keep other processes of this plugin from replacing files in the folder of a file; raise `FileError` on failure.
+    """Keep other processes of this plugin from replacing files in the folder of a file.
 
-    An `OSError` inside becomes a `FileError`, too. Without locks, as on Windows and some network
-    drives, each file is still replaced as a whole, but of two updates at once one may be lost.
+    Raise `FileError` on failure; an `OSError` inside becomes one, too. Without locks, as on Windows
+    and some network drives, each file is still replaced as a whole, but of two updates at once one
+    may be lost.
     """
     descriptor: int | None = None
     try:

@@ -99,22 +99,22 @@ class Resource:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether programs pool its units, such as descriptors and threads: a pool grows until it is full."""
+        """Whether programs pool its units (descriptors, threads): a pool grows until it is full."""
         return self.scarce and self.unit == "count"
 
     @property
     def step(self) -> int:
-        """The least increase that is sure to show, in its unit: that of allocators where they hide smaller ones."""
+        """The least increase sure to show, in its unit; allocators may hide smaller ones."""
         return max(self.grain, self.resolution)
 
     @property
     def is_memory(self) -> bool:
-        """Whether the resource is memory, of the process or of a device, counted in bytes, blocks or objects."""
+        """Whether it is memory of the process or of a device, in bytes, blocks or objects."""
         return self.exhausts in ("memory", "device")
 
     @property
     def counts_python(self) -> bool:
-        """Whether it counts exactly what Python allocates, so that it shows the allocations of the plugin itself."""
+        """Whether it counts exactly what Python allocates, so also what the plugin allocates."""
         return self.in_python and not self.resolution
 
     @property
@@ -145,7 +145,7 @@ GAUGE_PREFIX: Final = "gauge:"
 
 
 def find_resource(name: str) -> Resource:
-    """Return a resource by its name, or raise `KeyError`; all names ``gauge:<name>`` share one resource."""
+    """Return a resource by its name, or raise `KeyError`; all ``gauge:<name>`` share one."""
     return _GAUGE_RESOURCE if name.startswith(GAUGE_PREFIX) else RESOURCES[name]
 
 
@@ -186,7 +186,7 @@ def added_rows() -> dict[str, Resource]:
 
 @contextmanager
 def with_rows_of(rows: Mapping[str, Resource]) -> Iterator[None]:
-    """Add to `RESOURCES`, while a report is rendered, those of another project (`added_rows`) that are not in it."""
+    """Add another project's missing `added_rows` to `RESOURCES` while a report is rendered."""
     new = [name for name in rows if name not in RESOURCES]
     RESOURCES.update((name, rows[name]) for name in new)
     try:

@@ -22,10 +22,10 @@ LARGEST: Final = 2**63 - 1
 
 
 def parse_amount(value: object, unit: Unit) -> int:
-    """Parse a level, at least 0, or raise `InputError`: a whole number, or for bytes also a text such as ``"64 MiB"``.
+    """Parse a level of at least 0: a whole number, or for bytes also a text such as ``"64 MiB"``.
 
-    A text may end with B, KiB, MiB, GiB, TiB, KB, MB, GB or TB; fractions of a byte are rounded
-    down.
+    Raise `InputError` for anything else. A text may end with B, KiB, MiB, GiB, TiB, KB, MB, GB or
+    TB; fractions of a byte are rounded down.
     """
     return math.floor(_parse_number(value, unit, whole=True))
 
@@ -95,7 +95,7 @@ def format_rate(value: float, unit: Unit) -> str:
 
 
 def format_rates(values: Collection[float], unit: Unit) -> str:
-    """Format the lowest and the highest of some rates: ``+1.0 to +2.0/iter``, or ``+1.0/iter`` if they are equal."""
+    """Format the lowest and highest of rates: ``+1.0 to +2.0/iter``, or ``+1.0/iter`` if equal."""
     least, most = format_rate(min(values), unit), format_rate(max(values), unit)
     return least if least == most else f"{least.removesuffix('/iter')} to {most}"
 

@@ -1,4 +1,4 @@
-"""Find the accelerators of torch, TensorFlow and JAX, if the program has loaded them; import none of these."""
+"""Find accelerators of torch, TensorFlow and JAX where these are loaded; import none of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def _why_none(libraries: dict[str, Any], *, accounted: bool) -> str:
     if not libraries:
         return "no accelerator: none of torch, tensorflow and jax is loaded by the end of warm-up"
     seen = " and ".join(
-        f"{name} {getattr(one, '__version__', '')}".strip() for name, one in libraries.items()
+        f"{name} {getattr(library, '__version__', '')}".strip()
+        for name, library in libraries.items()
     )
     verb = "see" if len(libraries) > 1 else "sees"
     countable = not accounted and not libraries.keys().isdisjoint(("torch", "jax"))
@@ -70,12 +71,13 @@ class TorchDevice(Device):
         self._driver: DriverCount | None = None
 
     def open(self) -> None:
-        """Initialize a device in use now, so that no test is charged for what its first use allocates."""
+        """Initialize a device in use, so that no test is charged for its first-use allocations."""
         torch = self._torch
         if not callable(getattr(self._memory, "memory_allocated", None)):
             raise Unavailable(
                 f"torch {torch.__version__} does not report the memory allocated on {self.name}"
             )
+        # On a device that is not in use, a context would take half a gigabyte.
         if self._is_used():
             with (
                 torch.random.fork_rng([self._index], device_type=self.name.partition(":")[0]),
@@ -87,7 +89,6 @@ class TorchDevice(Device):
         self._driver = find_driver(torch, self._index)
 
     def _is_used(self) -> bool:
-        """Return whether this process uses the device; `open` skips others, because a context takes half a gigabyte."""
         current: int = self._torch.accelerator.current_device_index()
         return self._index == current or bool(self._memory.memory_reserved(self._index))
 
@@ -100,7 +101,7 @@ class TorchDevice(Device):
         return int(found["allocated_bytes"]["all"]["current"]) if found else 0
 
     def pieces(self) -> Mapping[Hashable, int] | None:
-        """Return the size of each allocated block by its address; None if this torch does not list them."""
+        """Return each allocated block's size by address; None if this torch does not list them."""
         if self._list_segments is None:
             return None
         found: dict[Hashable, int] = {}
@@ -148,7 +149,10 @@ class TorchDevice(Device):
 
 
 class TensorflowDevice(Device):
-    """One GPU of TensorFlow, which takes nearly all device memory at once: the driver's count does not show tensors."""
+    """One GPU of TensorFlow.
+
+    TensorFlow takes nearly all device memory at once, so the driver's count does not show tensors.
+    """
 
     def __init__(self, tensorflow: Any, name: str) -> None:
         self.name = name
@@ -210,7 +214,7 @@ class AccountedJax(Device):
 
 
 def _accounts(libraries: Mapping[str, Any]) -> Iterator[Device]:
-    """Yield a device that sums live tensors on the CPU for each library that is loaded in full and allows it."""
+    """Yield a device that sums live CPU tensors, for each fully loaded library that allows it."""
     if hasattr(libraries.get("torch"), "Tensor"):
         from pytest_leakcheck.probes.torch_storages import StorageAccount
 
@@ -254,7 +258,7 @@ _FINDERS: Final[Mapping[str, Callable[[Any], Iterator[Device]]]] = {
 
 
 class DriverCount:
-    """The driver's count of the memory in use on one device, with its source as a ``note`` for the report.
+    """The driver's count of memory in use on one device; ``note`` is its source, for the report.
 
     It includes what other libraries (cuBLAS, NCCL) take. Resolution: one page, up to 2 MiB. Cost:
     up to 2 ms, so it is read only at the start and for a verdict. Fallback: the whole device, with
@@ -265,7 +269,8 @@ class DriverCount:
     def __init__(self, of_device: Callable[[], tuple[int, int]], nvml: Any, uuid: str) -> None:
         """Ask NVML for the device with this UUID, because it numbers devices unlike CUDA.
 
-        `of_device` returns the free and the total bytes of the device; `nvml` is None if it is not installed.
+        `of_device` returns the free and the total bytes of the device; `nvml` is None if it is not
+        installed.
         """
         self._of_device = of_device
         self._nvml: Any = None
@@ -312,7 +317,7 @@ class DriverCount:
 
 
 def find_driver(torch: Any, index: int) -> DriverCount | None:
-    """Return the driver's count for a torch device; None if this torch does not report the free memory."""
+    """Return the driver's count for a torch device; None if torch does not report free memory."""
     accelerator = torch.accelerator
     # Before torch 2.9, only the module of each device type reports the free memory.
     module = torch.get_device_module(accelerator.current_accelerator().type)
@@ -332,9 +337,11 @@ def load_nvml() -> Any:
 
 
 def memory_of(running: Iterable[Any], pids: Collection[int]) -> int | None:
-    """Return the bytes of device memory that these processes use; None if NVML has no figure for any of them."""
+    """Return the device memory of these processes, in bytes; None if NVML has no figure for any."""
     # NVML has no figure under Windows' own driver model (WDDM).
     known = [
-        one.usedGpuMemory for one in running if one.pid in pids and one.usedGpuMemory is not None
+        process.usedGpuMemory
+        for process in running
+        if process.pid in pids and process.usedGpuMemory is not None
     ]
     return sum(known) if known else None

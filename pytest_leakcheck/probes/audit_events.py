@@ -83,8 +83,8 @@ class Listener:
 
 def note_of_child(path: str) -> None:
     """Tell all listeners."""
-    for one in _watching:
-        one.note_of_child(path)
+    for listener in _watching:
+        listener.note_of_child(path)
 
 
 def _resident(size: int, *, shared: bool = True) -> mmap.mmap:
@@ -122,15 +122,15 @@ class MadeHere(Listener):
         self._marks = marks
 
     def note(self, path: str) -> None:
-        one = hash(os.path.basename(path.rstrip("/")))
-        self._marks[one % _SLOTS] = self._marks[(one >> 32) % _SLOTS] = 1
+        number = hash(os.path.basename(path.rstrip("/")))
+        self._marks[number % _SLOTS] = self._marks[(number >> 32) % _SLOTS] = 1
 
     def note_of_child(self, path: str) -> None:
         self.note(path)
 
     def __contains__(self, name: str) -> bool:
-        one = hash(name)
-        return bool(self._marks[one % _SLOTS] and self._marks[(one >> 32) % _SLOTS])
+        number = hash(name)
+        return bool(self._marks[number % _SLOTS] and self._marks[(number >> 32) % _SLOTS])
 
 
 class MadeIn(MadeHere):
@@ -168,7 +168,7 @@ class MadeElsewhere(Listener):
     def leave_to_listing(self, folders: Collection[str]) -> None:
         """Note nothing below these folders, because they are listed at all levels."""
         self._left_out += tuple(
-            f"{one}/" for path in folders for one in {path, os.path.realpath(path)}
+            f"{prefix}/" for path in folders for prefix in {path, os.path.realpath(path)}
         )
 
     def note(self, path: str) -> None:
@@ -207,7 +207,7 @@ class MadeElsewhere(Listener):
         return dict.fromkeys(os.fsdecode(path) for path in noted if os.path.lexists(path))
 
     def forget_removed(self) -> None:
-        """Forget what does not exist, at the end of an iteration: within one, it may yet be created."""
+        """Forget what does not exist at the end of an iteration; earlier, it may yet be created."""
         if self.any:
             text = b"".join(os.fsencode(path) + b"\0" for path in self.names())
             self._text[:_LOST] = bytes(_LOST)
@@ -245,11 +245,11 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
             return
         try:
             if event in starts:
-                for one in watching:
-                    one.note_start()
+                for listener in watching:
+                    listener.note_start()
             elif path := find_path(event, args):
-                for one in watching:
-                    one.note(os.fsdecode(path))
+                for listener in watching:
+                    listener.note(os.fsdecode(path))
         except Exception:  # noqa: BLE001, S110  # an exception here would fail what the program is about to do
             pass
 
@@ -260,11 +260,12 @@ def _make_hook() -> Callable[[str, tuple[Any, ...]], None]:
 
 
 def _run_in_one_piece(hook: FunctionType) -> None:
-    """Let no other thread run before the hook's first call: ``RESUME`` lets one run if its argument is below 2."""
-    # While `sys.settrace` or `sys.setprofile` raises its audit event, CPython 3.11 refuses both in
-    # other threads with a RuntimeError (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each
-    # new thread calls `sys.settrace`; it then dies before it runs anything, and its pool hangs.
-    # Imported here because only this version of Python needs it.
+    """Let no other thread run before the hook's first call."""
+    # ``RESUME`` lets one run if its argument is below 2. While `sys.settrace` or `sys.setprofile`
+    # raises its audit event, CPython 3.11 refuses both in other threads with a RuntimeError
+    # (`_PyEval_SetTrace`, Python/ceval.c). Under coverage, each new thread calls `sys.settrace`; it
+    # then dies before it runs anything, and its pool hangs. Imported here because only this version
+    # of Python needs it.
     import opcode
 
     code = bytearray(hook.__code__.co_code)

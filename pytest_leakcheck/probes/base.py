@@ -6,16 +6,16 @@ from typing import Protocol, Self
 
 
 class Unavailable(Exception):
-    """The error that a counter cannot be read, or a limit set; the message says why and, if possible, what helps."""
+    """The error that a counter cannot be read, or a limit set; it says why and what may help."""
 
     def released(self) -> Self:
-        """Return this error to be kept: without the frames of its traceback, which hold whatever keeps it."""
+        """Return this error without the frames of its traceback, which hold whatever keeps it."""
         self.__traceback__ = self.__context__ = self.__cause__ = None
         return self
 
 
 class NotInUse(Unavailable):
-    """The error that this process does not use the resource yet: nothing to judge, unless a budget names it."""
+    """The error that this process does not use a resource yet: judged only if a budget names it."""
 
 
 class Instrument(Protocol):

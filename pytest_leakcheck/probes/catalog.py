@@ -1,4 +1,4 @@
-"""List the instrument of each resource, a project's own counters included, and open the requested ones."""
+"""List each resource's instrument, also a project's own counters, and open requested ones."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _make(path: str) -> Instrument:
     return instrument
 
 
-# Functions that make an instrument, by resource. The process tree and the shared folders are not listed here:
-# `runner.readings` opens them.
+# Functions that make an instrument, by resource. The process tree and the shared folders are not
+# listed here: `runner.readings` opens them.
 CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
     name: partial(_make, RESOURCES[name].instrument)
     for name in sorted(RESOURCES, key=lambda name: name not in _READ_FIRST)
@@ -35,7 +35,7 @@ CATALOG: Final[dict[str, Callable[[], Instrument]]] = {
 
 
 def open_instruments(wanted: Iterable[str]) -> tuple[list[Instrument], dict[str, Unavailable]]:
-    """Open the instruments of the wanted resources; return them, and the reasons for those that cannot be read here."""
+    """Open instruments of the wanted resources; return them, and why others cannot be read here."""
     names = set(wanted)
     instruments: list[Instrument] = []
     missing: dict[str, Unavailable] = {}
@@ -52,12 +52,12 @@ def open_instruments(wanted: Iterable[str]) -> tuple[list[Instrument], dict[str,
 
 
 class ProbeError(LeakcheckError, ValueError):
-    """The error that a probe cannot be added; the message quotes the invalid value and says what is valid."""
+    """The error that a probe cannot be added: quotes the invalid value and says what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A project's own counter, returned from the hook ``pytest_leakcheck_probes``; raises `ProbeError` if invalid.
+    """A project's counter from the hook ``pytest_leakcheck_probes``; `ProbeError` if it is invalid.
 
     Attributes:
         name: An identifier in lower case; the marker is ``<name>_budget``.
@@ -108,7 +108,7 @@ class _ProbeInstrument(Stateless):
         self.read = probe.read
 
     def open(self) -> None:
-        """Read once: a counter that fails makes the instrument unavailable instead of failing the test."""
+        """Read once, so that a failing counter is unavailable instead of failing the test."""
         try:
             value = self.read()
         except Exception as error:  # noqa: BLE001 - the project's code may raise anything
@@ -127,7 +127,10 @@ _DEFAULT_VRAM: Final = CATALOG["vram"]
 
 
 def add_probes(probes: Iterable[Probe | Device]) -> None:
-    """Register probes for this session, or raise `ProbeError`; devices replace those that ``vram`` finds by itself."""
+    """Register probes for this session, or raise `ProbeError`.
+
+    Devices replace those that ``vram`` finds by itself.
+    """
     given = tuple(probes)
     _added_devices.extend(one for one in given if isinstance(one, Device))
     if _added_devices:
@@ -146,7 +149,10 @@ def add_probes(probes: Iterable[Probe | Device]) -> None:
 
 
 def account_for_tensors() -> None:
-    """Let ``vram`` sum live tensors on the CPU if there is no accelerator, and the project has added no devices."""
+    """Let ``vram`` sum live tensors on the CPU if there is no accelerator.
+
+    This has no effect if the project has added devices.
+    """
     if CATALOG["vram"] is _DEFAULT_VRAM:
         CATALOG["vram"] = lambda: Vram(partial(find_accelerators, accounted=True))
 

@@ -1,4 +1,4 @@
-"""Read what child processes report: what their garbage collectors release, and what they create in shared folders.
+"""Read what children report: what their collectors release, and what they put in shared folders.
 
 Forked children, and those that `multiprocessing` spawns or its fork server forks, get a callback of
 their collector. It counts descriptors and threads at the start and stop of each automatic
@@ -47,7 +47,7 @@ _BEFORE: Final = array("q", (0, 0))
 
 
 def watch_children() -> bool:
-    """Make the children that this process starts from now on report; return whether this call has done so."""
+    """Make the children that start from now on report; return whether this call has done so."""
     # A forked process that measures itself is no child.
     with suppress(ValueError):
         gc.callbacks.remove(_on_collection)
@@ -84,7 +84,10 @@ def _register_once() -> None:
 
 
 def read_reports() -> tuple[int, int]:
-    """Note what children have created; return how many descriptors and threads their collectors have released since."""
+    """Note what children have created; return what their collectors have released.
+
+    These are the numbers of descriptors and threads since the last call.
+    """
     with suppress(OSError, IndexError):
         size = os.stat(_FILE[0][0]).st_size
         if size != _READ[0]:

@@ -1,4 +1,4 @@
-"""Run programs of this package in child processes as they start: in those of `multiprocessing` that are not forked."""
+"""Run this package's programs at the start of `multiprocessing` children that are not forked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Start:
 
 
 def run_in_children(name: str, program: str, **values: Any) -> None:
-    """Run a program, with these values as its globals, in each child that is started from now on."""
+    """Run a program, with these values as its globals, in each child started from now on."""
     _PROGRAMS[name] = program, values
     # Each process of `multiprocessing` begins with a copy of its parent's configuration.
     vars(current_process())["_config"][_NAME] = _Start()

@@ -1,4 +1,4 @@
-"""Define the interface of a device, and the instrument ``vram``, which sums the memory of all devices."""
+"""Define the device interface and the instrument ``vram``, which sums all devices' memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MIN_DRIVER_GROWTH: Final = 1 << 20
 
 
 class Device:
-    """The memory figures of one accelerator, in bytes; `allocated` and `peak` cover this process alone.
+    """Memory figures of one accelerator, in bytes; `allocated` and `peak` cover only this process.
 
     For a device that the plugin does not know, or for a simulated one, subclass `Device` and return
     an instance from the hook ``pytest_leakcheck_probes``. ``vram`` then reads only the devices that
@@ -33,14 +33,20 @@ class Device:
     kind: Kind = "measured"
 
     def open(self) -> None:
-        """Prepare for reading, or raise `Unavailable`; allocate now what the first use of the device allocates once."""
+        """Prepare for reading, or raise `Unavailable`.
+
+        Allocate now what the first use of the device allocates once.
+        """
 
     def allocated(self) -> int:
         """Return the bytes that live tensors occupy now."""
         raise NotImplementedError
 
     def driver(self) -> int | None:
-        """Return the bytes in use by the driver's count, which may include other processes; None if it is not asked."""
+        """Return the driver's count of bytes in use; None if it is not asked.
+
+        The count may include other processes.
+        """
         return None
 
     def capacity(self) -> int | None:
@@ -48,11 +54,17 @@ class Device:
         return None
 
     def pieces(self) -> Mapping[Hashable, int] | None:
-        """Return the size of each allocation by an identifying key, to find the line that made it; None if unknown."""
+        """Return the size of each allocation by an identifying key; None if unknown.
+
+        The keys serve to find the line that made an allocation.
+        """
         return None
 
     def peak(self) -> int | None:
-        """Return the peak of `allocated` since `reset_peak`; None if unknown, then readings of `allocated` show it."""
+        """Return the peak of `allocated` since `reset_peak`; None if unknown.
+
+        If it is unknown, readings of `allocated` show it.
+        """
         return None
 
     def reset_peak(self) -> None:
@@ -62,7 +74,10 @@ class Device:
         """Wait for pending work, and release unused reserved memory to the driver."""
 
     def limit(self, size: int) -> Callable[[], None]:
-        """Limit this process to `size` bytes, or raise `Unavailable`; return a function that removes the limit."""
+        """Limit this process to `size` bytes; return a function to undo it.
+
+        Raise `Unavailable` if the device cannot be limited.
+        """
         raise Unavailable(f"{self.name} cannot be limited to {size} bytes")
 
     def describe(self) -> str:
@@ -135,7 +150,10 @@ class Vram:
         return sum(size for size in sizes if size) if all(sizes) else None
 
     def read(self) -> int:
-        """Return the sum over all devices; once a device fails, set `lost`, and return the last sum from then on."""
+        """Return the sum over all devices.
+
+        Once a device fails, set `lost`, and return the last sum from then on.
+        """
         if self.lost:
             return self._last_total[0]
         try:
@@ -149,7 +167,7 @@ class Vram:
         return total
 
     def pieces(self) -> dict[Hashable, int] | None:
-        """Return the size of each allocated piece by device and key; None if a device does not list its pieces."""
+        """Return each piece's size by device and key; None if a device does not list its pieces."""
         found: dict[Hashable, int] = {}
         for at, device in enumerate(self._devices):
             pieces = device.pieces()
@@ -159,7 +177,10 @@ class Vram:
         return found
 
     def peak(self) -> int | None:
-        """Return the sum of the devices' peaks, an upper bound of the peak since `reset_peak`; None if unknown."""
+        """Return the sum of the devices' peaks since `reset_peak`; None if unknown.
+
+        It is an upper bound of the peak of the sum.
+        """
         if self.lost:
             return None
         peaks = [device.peak() for device in self._devices]
@@ -171,7 +192,10 @@ class Vram:
                 device.reset_peak()
 
     def limit(self, size: int) -> Callable[[], None]:
-        """Limit this process to `size` bytes on each device, or raise `Unavailable`; return a function to undo it."""
+        """Limit this process to `size` bytes on each device; return a function to undo it.
+
+        Raise `Unavailable` if a device cannot be limited.
+        """
         with ExitStack() as lifting:
             for device in self._devices:
                 lifting.callback(device.limit(size))
@@ -183,10 +207,10 @@ class Vram:
         self._marked = self._counts()
 
     def describe_growth(self) -> str:
-        """Return how the allocator's count and the driver's have changed since `mark`, for each device that grew.
+        """Return how the two counts of each device that grew have changed since `mark`.
 
-        The driver's count includes what other libraries take. The text is part of a sentence; empty
-        if nothing grew.
+        The counts are the allocator's and the driver's; the latter includes what other libraries
+        take. The text is part of a sentence; empty if nothing grew.
         """
         counts, texts = self._counts(), []
         for device, before, now in zip(self._devices, self._marked, counts, strict=False):
@@ -202,10 +226,11 @@ class Vram:
         return ", ".join(texts)
 
     def _counts(self) -> list[tuple[int, int | None]]:
-        """Read both counts of each device, after `Device.settle`; empty if a device fails, as `read` will notice."""
+        """Read both counts of each device, after `Device.settle`; empty if a device fails."""
         try:
             for device in self._devices:
                 device.settle()
             return [(device.allocated(), device.driver()) for device in self._devices]
         except Exception:  # noqa: BLE001 - a driver may fail in any way
+            # `read` will notice.
             return []

@@ -55,7 +55,7 @@ _RANDOM_END: Final = re.compile(r"[0-9a-z_]{1,8}(?=(\.[a-z]{1,4})?$)")
 
 
 class MadeBeside:
-    """The folders that this process makes in the shared temporary folder while it does not use its private one.
+    """Folders made in the shared temporary folder while this process does not use its private one.
 
     A fixture that a test set up in its logged run may hold one, and so may a module. A private
     folder counts them, too.
@@ -86,12 +86,13 @@ _BESIDE: Final[list[MadeBeside]] = []
 
 
 class Folder:
-    """``shm`` or ``disk``: entries added since the start that still exist, without those known to be other processes'.
+    """``shm`` or ``disk``: entries added since the start that still exist.
 
-    Resolution: one entry. Noise: entries of unknown origin. Cost: 1 us while nothing changes,
-    otherwise one listing; a private folder with subfolders is listed each time. Scope: the machine,
-    or this process tree if the folder is private. Fallback: without /dev/shm (macOS, Windows)
-    ``shm`` is unavailable, and ``disk`` on Windows.
+    Entries that are known to be other processes' do not count. Resolution: one entry. Noise:
+    entries of unknown origin. Cost: 1 us while nothing changes, otherwise one listing; a private
+    folder with subfolders is listed each time. Scope: the machine, or this process tree if the
+    folder is private. Fallback: without /dev/shm (macOS, Windows) ``shm`` is unavailable, and
+    ``disk`` on Windows.
     """
 
     # Off if no budget names the resource: what is created outside the folder then does not count.
@@ -125,7 +126,10 @@ class Folder:
         self._listed, self._counted = array("q", (0, 0)), array("q", (0, 0))
 
     def open(self) -> None:
-        """Record the current entries as the start state; raise `Unavailable` if the folder cannot be listed."""
+        """Record the current entries as the start state.
+
+        Raise `Unavailable` if the folder cannot be listed.
+        """
         try:
             scandir(self.path).close()
             self._file = open_own(self.path)
@@ -190,7 +194,7 @@ class Folder:
 
     @property
     def uncounted(self) -> str:
-        """What exists where nothing is listed, and does not count, in words; empty if there is nothing."""
+        """A text on what exists outside the listing and does not count; empty if nothing does."""
         if self.elsewhere is None:
             return ""
         where = f"outside {'' if self.private else 'the top level of '}the temporary folder"
@@ -201,7 +205,7 @@ class Folder:
         return f"{what} {where}: {self.resource}_budget() counts such files" if files else ""
 
     def relist(self, row: int, *, waiting: bool = False) -> None:
-        """List the folder, and note which entries of unknown origin have come and gone since the row before.
+        """List the folder; note entries of unknown origin that came or went since the row before.
 
         When `waiting`, the row before is corrected: what has gone since does not count there.
         """
@@ -246,7 +250,7 @@ class Folder:
         return os.path.join(self.path, name)
 
     def kinds(self) -> list[str]:
-        """Return a path with a name pattern, for each entry that counts; similar names have the same pattern."""
+        """Return each counted entry's path with a name pattern, the same for similar names."""
         names = dict.fromkeys(self.names())
         tops = [os.path.split(_find_top(name, names)) for name in names]
         common = Counter(kind for _above, top in tops for kind in name_patterns(top))
@@ -257,7 +261,7 @@ class Folder:
         ]
 
     def leave_out(self, last: int, *, set_aside: bool) -> list[range]:
-        """Return, for each entry that must not count, in which of the rows 0 to `last` it was counted.
+        """Return, for each entry that must not count, which of the rows 0 to `last` counted it.
 
         These are those in use by other processes, and those of unknown origin that are gone. With
         `set_aside`, all others of unknown origin stop counting too. Entries in use here are no
@@ -284,7 +288,7 @@ class Folder:
         return bool(self._unknown or self._gone)
 
     def _has_changed(self, times: array[int]) -> bool:
-        """Return whether entries may have changed since the last call; also True until 0.1 s after a change."""
+        """Return whether entries may have changed since the last call or within the last 0.1 s."""
         try:
             # Another file that the program has put under this number has another time.
             if fstat(self._file.number).st_ctime_ns == times[0] and times[1]:
@@ -305,7 +309,8 @@ class Folder:
         )
 
     def _list(self) -> Iterator[str]:
-        """Yield the entries of a shared folder, or those of a private one, and of those beside it, at all levels."""
+        """Yield the entries of a shared folder, or of a private one and those beside it."""
+        # A private folder, and those beside it, are listed at all levels.
         folders = ["", *(f"{path}/" for path in self._beside)]
         if self._beside:
             # The time of the folder does not tell what changes elsewhere.
@@ -326,7 +331,10 @@ class Folder:
 
 
 def watched_paths() -> dict[str, str]:
-    """Return the folder of shared memory, which also holds named semaphores, and the temporary one, by resource."""
+    """Return, by resource, the folder of shared memory and the temporary folder.
+
+    The former also holds named semaphores.
+    """
     return {"shm": "/dev/shm", "disk": tempfile.gettempdir()}  # noqa: S108 - only watched
 
 
@@ -340,7 +348,7 @@ def watched_folders() -> tuple[Folder, ...]:
 
 
 def _find_top(name: str, names: Container[str]) -> str:
-    """Return the topmost folder that an entry is in, of those that count; for an entry in none, itself."""
+    """Return the topmost counted folder that an entry is in; the entry itself if it is in none."""
     if not name.startswith("/"):
         return name.partition("/")[0]
     while (above := os.path.dirname(name)) in names:
@@ -349,7 +357,10 @@ def _find_top(name: str, names: Container[str]) -> str:
 
 
 def name_patterns(name: str) -> tuple[str, str]:
-    """Return a name without its numbers, and without its random suffix; names generated alike have equal patterns."""
+    """Return two patterns of a name: without its numbers, and without its random suffix.
+
+    Names that are generated alike have equal patterns.
+    """
     return _HEX_NUMBER.sub("#", name), _RANDOM_END.sub("*", name)
 
 
@@ -362,9 +373,9 @@ def _belongs_to_other_user(path: str) -> bool:
 
 
 def used_by_others(folder: str, names: Collection[str]) -> frozenset[str]:
-    """Return the entries in use by processes other than this one and its descendants, of the same user (by /proc)."""
-    # Cost: about 2 us for each descriptor of each process of the same user, and the time to read
-    # their mappings.
+    """Return the entries in use by this user's processes except this one and its descendants."""
+    # By /proc. Cost: about 2 us for each descriptor of each process of the same user, and the time
+    # to read their mappings.
     with contextlib.suppress(OSError):
         processes = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         return _find_used(folder, names, processes - _own_processes())
@@ -384,14 +395,16 @@ def _find_used(folder: str, names: Collection[str], processes: Iterable[int]) ->
     used: set[str] = set()
     for pid in processes:
         mapped = [
-            one
-            for one in read_mappings(str(pid), os.fsencode(prefix))
-            if one.path.startswith(prefix)
+            mapping
+            for mapping in read_mappings(str(pid), os.fsencode(prefix))
+            if mapping.path.startswith(prefix)
         ]
         used.update(path[len(prefix) :] for path in _open_paths(pid) if path.startswith(prefix))
         # By inode, too: `sem_open` maps a semaphore, and then renames it.
         used.update(
-            name for one in mapped for name in (one.path[len(prefix) :], inodes.get(one.inode, ""))
+            name
+            for mapping in mapped
+            for name in (mapping.path[len(prefix) :], inodes.get(mapping.inode, ""))
         )
     return frozenset(path.partition("/")[0] for path in used).intersection(names)
 

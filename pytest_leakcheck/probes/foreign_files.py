@@ -1,4 +1,7 @@
-"""Read files that a test may have changed, and write in folders that it may have: no link is followed, no pipe waits."""
+"""Read files and write in folders that a test may have changed.
+
+Follow no link, and wait for no pipe.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,19 @@ _MAX_DEPTH: Final = 50
 
 
 class Unreadable(Exception):
-    """What a process has sent is not what this package sends: the test has written into its files, or replaced them."""
+    """A process has sent what this package does not: the test has written or replaced its files."""
 
 
 def private(path: str | Path, flags: int) -> int:
-    """Open a file as `open` does, which takes this function as its ``opener``: created for this user alone, no link."""
+    """Open a file as the ``opener`` of `open`: create it for this user only, and follow no link."""
     return os.open(path, flags | AS_IT_IS, 0o600)
 
 
 def read_text(path: Path) -> str:
-    """Return what a process has sent, empty if there is no file; raise `Unreadable` if it is too much or no file."""
+    """Return what a process has sent; empty if there is no file.
+
+    Raise `Unreadable` if it is too much, or not a regular file.
+    """
     try:
         with open_regular(path, "r", follow=False) as file:
             text: str = file.read(_MAX_BYTES + 1)
@@ -52,7 +58,7 @@ def read_tail(descriptor: int) -> str:
 
 
 def parse(kind: type[T], line: str) -> T:
-    """Decode one line of JSON; raise `Unreadable` if it is not of this type, or is nested too deeply."""
+    """Decode a line of JSON; raise `Unreadable` if it has another type, or is nested too deeply."""
     try:
         value = decoding.parse(line)
         _check_depth([value], _MAX_DEPTH)
@@ -66,6 +72,6 @@ def parse(kind: type[T], line: str) -> T:
 def _check_depth(value: Any, left: int) -> None:
     if not left:
         raise RecursionError
-    for one in value.values() if isinstance(value, dict) else value:
-        if isinstance(one, (dict, list)):
-            _check_depth(one, left - 1)
+    for inner in value.values() if isinstance(value, dict) else value:
+        if isinstance(inner, (dict, list)):
+            _check_depth(inner, left - 1)

@@ -1,8 +1,9 @@
-"""Freeze existing objects and watch the garbage collector, which this module never switches on or off.
+"""Freeze existing objects and watch the garbage collector, but never switch it on or off.
 
-`gc.freeze()` hides the existing objects from the collector, so a full collection per iteration costs microseconds and
-``gc.get_objects()`` returns only new objects. A callback reads the counters of descriptors, threads and device memory
-at the start and stop of each automatic collection (not run by this module): what they fall by was released.
+`gc.freeze()` hides the existing objects from the collector, so a full collection per iteration
+costs microseconds and ``gc.get_objects()`` returns only new objects. A callback reads the counters
+of descriptors, threads and device memory at the start and stop of each automatic collection (not
+run by this module): what they fall by was released.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ _WALK_SHARE: Final = 50
 
 
 class BusyError(LeakcheckError, RuntimeError):
-    """The error that a second measurement starts in one process, where the two would affect each other."""
+    """The error that a second measurement starts in a process: the two would affect each other."""
 
 
 class CollectorWatch:
-    """A watch that freezes objects, and sums what automatic collections release; only one can be open in a process.
+    """A watch that freezes objects, and sums what automatic collections release.
 
-    `has_released` refers to the time since the last `take_released`. `owes_walk`: garbage among old objects was frozen,
-    and not collected since. `released_names` are the targets of released descriptors, while `name_released` is on.
+    Only one can be open in a process. `has_released` refers to the time since the last
+    `take_released`. `owes_walk`: garbage among old objects was frozen, and not collected since.
+    `released_names` are the targets of released descriptors, while `name_released` is on.
     """
 
     _is_open = False
@@ -52,7 +54,10 @@ class CollectorWatch:
     def __init__(
         self, read: Callable[[], tuple[int, int]], read_device: Callable[[], int] | None = None
     ) -> None:
-        """Store how to read descriptors and threads of this process, and bytes on accelerators (None: no device)."""
+        """Store how to read descriptors and threads of this process, and bytes on accelerators.
+
+        `read_device` is None if there is no device.
+        """
         self._read = read
         self._read_device = read_device
         # Descriptors, threads, bytes on devices. The arrays are preallocated, because a Python int
@@ -74,15 +79,18 @@ class CollectorWatch:
 
     @property
     def enabled(self) -> bool:
-        """Whether the program's collector is on; if not, garbage counts as retained: the plugin collects none."""
+        """Whether the program's collector is on.
+
+        If not, garbage counts as retained, because the plugin collects none.
+        """
         return gc.isenabled()
 
     def open(self, *, walk_now: bool = True) -> None:
-        """Collect garbage, freeze all other objects, and start watching; raise `BusyError` if another watch is open.
+        """Collect garbage, freeze all other objects, and start watching.
 
-        A walk over 30,000 objects takes 10 to 20 ms, and more with each test of a session. Without
-        it (`walk_now` is False, and none is due), garbage among old objects is frozen too, and
-        stays until the watch is closed or thawed.
+        Raise `BusyError` if another watch is open. A walk over 30,000 objects takes 10 to 20 ms,
+        and more with each test of a session. Without it (`walk_now` is False, and none is due),
+        garbage among old objects is frozen too, and stays until the watch is closed or thawed.
         """
         if CollectorWatch._is_open:
             raise BusyError(
@@ -118,7 +126,7 @@ class CollectorWatch:
             gc.freeze()
 
     def collect(self) -> int:
-        """Collect until no garbage is found, at most `ROUNDS` times; return the number of garbage objects."""
+        """Collect until no garbage is found, at most `ROUNDS` times; return the number found."""
         callbacks = gc.callbacks
         # Remove the callback: during these collections it would cost a microsecond and record
         # nothing.
@@ -138,14 +146,20 @@ class CollectorWatch:
         return found
 
     def collect_young(self) -> int:
-        """Collect generations 0 and 1, without walking earlier survivors; return the number of garbage objects."""
+        """Collect generations 0 and 1; return the number of garbage objects.
+
+        Earlier survivors are not walked.
+        """
         self._collecting = True
         found = _collect(1)
         self._collecting = False
         return found
 
     def thaw(self) -> int:
-        """Unfreeze all objects and collect, also garbage that was alive when frozen; return the number of objects."""
+        """Unfreeze all objects and collect; return the number of garbage objects.
+
+        Garbage that was alive when it was frozen is collected too.
+        """
         self._was_frozen, self._was_unfrozen = self.hides_objects(), self.shows_old_objects()
         self._thawed = True
         self.owes_walk = False
@@ -163,11 +177,11 @@ class CollectorWatch:
     # over all others, which are more with each test of a session.
 
     def hides_objects(self) -> bool:
-        """Return whether the program has called `gc.freeze` since `open`, which hides new objects."""
+        """Return whether the program has called `gc.freeze` since `open`, hiding new objects."""
         return self._was_frozen or not any(one is self._marker for one in gc.get_objects())
 
     def shows_old_objects(self) -> bool:
-        """Return whether the program has called `gc.unfreeze`, so that objects from before `open` are counted too."""
+        """Return whether the program's `gc.unfreeze` lets objects from before `open` count too."""
         return self._was_unfrozen or (
             not self._thawed and any(one is self._old_marker for one in gc.get_objects())
         )
@@ -180,7 +194,10 @@ class CollectorWatch:
         return fds, threads, on_device
 
     def name_released(self, wanted: bool) -> None:
-        """Start or stop naming released descriptors: two readlinks per open descriptor and collection."""
+        """Start or stop naming released descriptors.
+
+        Naming costs two readlinks per open descriptor and collection.
+        """
         self._names_before = {} if wanted else None
 
     def _on_collection(self, phase: str, _info: dict[str, Any]) -> None:
@@ -216,16 +233,20 @@ def collect_while(goes_on: Callable[[], bool]) -> None:
 
 
 def has_frozen() -> bool:
-    """Return whether the program or the harness has frozen objects that still are; this walks all of them."""
+    """Return whether objects that the program or the harness has frozen still are.
+
+    This walks all of them.
+    """
     return gc.get_freeze_count() > _FROZEN_BY_PYTHON
 
 
 def open_targets(
     process: str = "self", known: Mapping[int, str] = MappingProxyType({})
 ) -> dict[int, str]:
-    """Return what each descriptor of a process points to, without " (deleted)"; empty if it may not be inspected.
+    """Return what each descriptor of a process points to, without " (deleted)".
 
-    Those of this process that are `known` are not read again.
+    Those of this process that are `known` are not read again. The result is empty if the process
+    may not be inspected.
     """
     targets: dict[int, str] = {}
     # Listing the folder needs a descriptor, and the test may have left none.

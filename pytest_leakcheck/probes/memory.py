@@ -1,4 +1,4 @@
-"""Read resident memory, its peak, mapped address space, and the mappings of a process; load the C library."""
+"""Read resident memory, its peak, mapped address space and mappings; load the C library."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _LINE: Final = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ (\d+) *(.*)$
 class MemoryMapping(NamedTuple):
     """One mapping, from address `start` up to `end`.
 
-    `rights` are letters as in ``rw-p``; `inode` is 0 without a file. `path` may also be a label such as ``[heap]``.
+    `rights` are letters as in ``rw-p``; `inode` is 0 without a file. `path` may also be a label
+    such as ``[heap]``.
     """
 
     start: int
@@ -41,7 +42,7 @@ class MemoryMapping(NamedTuple):
 
     @property
     def is_memory(self) -> bool:
-        """Whether it is memory without a file, and not a special one such as the heap or the stack."""
+        """Whether it is memory without a file, and not a special one such as heap or stack."""
         return not self.inode and (not self.path or self.path.startswith("[anon"))
 
 
@@ -53,7 +54,7 @@ def read_maps(process: str = "self") -> bytes:
 
 
 def read_mappings(process: str = "self", containing: bytes = b"") -> Iterator[MemoryMapping]:
-    """Yield the mappings in order of address; none if they cannot be read, or do not contain a text."""
+    """Yield the mappings in address order; none if they cannot be read, or lack a text."""
     maps = read_maps(process)
     # Hardly any process maps a file of a given folder, and some have thousands of mappings.
     if containing in maps:
@@ -77,7 +78,7 @@ _SMAPS_START: Final = 1 << 15
 
 
 def shared_bytes() -> int:
-    """Return the size of all mapped memory that may be shared with other processes, whether it is resident or not."""
+    """Return the size of all mapped memory that processes may share, resident or not."""
     return sum(one.end - one.start for one in read_mappings() if one.path.startswith(_SHARED))
 
 
@@ -129,7 +130,7 @@ class _Status(_Reader):
         self._trim: Any = getattr(load_libc(), "malloc_trim", None)
 
     def trim(self) -> None:
-        """Return the allocator's free memory to the system; growth that reuses it would stay invisible."""
+        """Return the allocator's free memory to the system; growth that reuses it is invisible."""
         if self._trim is not None:
             self._trim(0)
 
@@ -207,7 +208,10 @@ def resident_of(pid: int) -> int:
 
 
 def anonymous_of(pid: int) -> int:
-    """Return the anonymous resident bytes of a process; 0 if unreadable. A fork starts with its parent's pages."""
+    """Return the anonymous resident bytes of a process; 0 if unreadable.
+
+    A fork starts with its parent's pages.
+    """
     # Cost: 20 us.
     return _read_field_of_process(pid, b"RssAnon:")
 
@@ -235,7 +239,7 @@ _MAX_READINGS: Final = 4
 
 
 class Mapped(_Reader):
-    """``mmap``: bytes of mapped address space, without reserved memory and without the stacks of threads.
+    """``mmap``: bytes of mapped address space, without reserved memory and the stacks of threads.
 
     Reserved memory may not be accessed, such as the unused part of an arena: `malloc` has up to 8
     arenas of 64 MiB per CPU. Stacks of ended threads, which glibc keeps, do not count if they have
@@ -290,19 +294,19 @@ class Mapped(_Reader):
 
 
 def _sum_uncounted(maps: bytes, threads: int, stack_size: int) -> int:
-    """Return the bytes reserved and in stacks; the largest are those of ``threads``, which leaves out the main thread."""
-    # glibc reserves 64 MiB for each arena of `malloc`, and puts one page that may not be accessed
-    # (a guard) below the stack of each thread. Older versions of glibc take the guard from
-    # ``stack_size``, the usual size of a stack.
+    """Return the bytes reserved and in stacks, of which the largest are those of ``threads``."""
+    # ``threads`` leaves out the main thread. glibc reserves 64 MiB for each arena of `malloc`, and
+    # puts one page that may not be accessed (a guard) below the stack of each thread. Older
+    # versions of glibc take the guard from ``stack_size``, the usual size of a stack.
     reserved, stacks, guarded = 0, [], -1
-    for one in parse_mappings(maps):
-        size = one.end - one.start
-        if one.rights == b"rw-p" and one.start == guarded and one.is_memory:
+    for mapping in parse_mappings(maps):
+        size = mapping.end - mapping.start
+        if mapping.rights == b"rw-p" and mapping.start == guarded and mapping.is_memory:
             stacks.append(size)
         guarded = -1
-        if one.rights == b"---p" and one.is_memory:
+        if mapping.rights == b"---p" and mapping.is_memory:
             reserved += size
-            guarded = one.end if size == PAGE else -1
+            guarded = mapping.end if size == PAGE else -1
     stacks.sort(reverse=True)
     ended = [size for size in stacks[threads:] if stack_size in (size, size + PAGE)]
     return reserved + sum(stacks[:threads]) + sum(ended[:_MAX_ENDED_STACKS])

@@ -21,7 +21,10 @@ from pytest_leakcheck.probes.memory import first_arena_bytes, read_mappings
 # a planted change. mimalloc only reports pages (`mi_process_info`), and counts blocks only in debug
 # builds.
 def open_readings() -> Iterator[tuple[str, Callable[[], int]]]:
-    """Yield the name of jemalloc (12 us per reading) and of tcmalloc (4 us), if loaded, and what reads its bytes in use."""
+    """Yield the name of each loaded allocator, and the reader of its bytes in use.
+
+    These are jemalloc (12 us per reading) and tcmalloc (4 us).
+    """
     library = ctypes.PyDLL(None)
     for name, opener in (("jemalloc", _open_jemalloc), ("tcmalloc", _open_tcmalloc)):
         try:
@@ -32,7 +35,7 @@ def open_readings() -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def _open_jemalloc(library: ctypes.PyDLL) -> Callable[[], int]:
-    """Return a function that reads ``stats.allocated``; `Unavailable` if jemalloc was built without statistics."""
+    """Return the reader of ``stats.allocated``; `Unavailable` if jemalloc has no statistics."""
     # It first flushes this thread's cache, which would count, and advances the epoch, which copies
     # the statistics.
     call = library.mallctl
@@ -67,7 +70,7 @@ def _open_jemalloc(library: ctypes.PyDLL) -> Callable[[], int]:
 
 
 def _open_tcmalloc(library: ctypes.PyDLL) -> Callable[[], int]:
-    """Return a function that reads ``generic.current_allocated_bytes``, which leaves out all caches of freed blocks."""
+    """Return the reader of ``generic.current_allocated_bytes``, without caches of freed blocks."""
     call = library.MallocExtension_GetNumericProperty
     call.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     call.restype = ctypes.c_int
@@ -89,8 +92,8 @@ class _Mallinfo2(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
 
 
-# glibc keeps freed blocks of each of 64 sizes (in bytes) per thread, and counts them as in use (malloc/malloc.c, tcache):
-# up to 7 of a size, and 16 from 2.43 on.
+# glibc keeps freed blocks of each of 64 sizes (in bytes) per thread, and counts them as in use
+# (malloc/malloc.c, tcache): up to 7 of a size, and 16 from 2.43 on.
 _TCACHE_SIZES: Final = tuple(range(24, 1033, 16))
 # More blocks than a cache keeps of one size.
 _MANY_BLOCKS: Final = 64
@@ -101,7 +104,8 @@ _MOST_FILLS: Final = 8
 
 @cache
 def _libc() -> ctypes.PyDLL:
-    """Return the C library, by `ctypes.PyDLL`, which keeps the GIL: no other Python thread runs in a call."""
+    """Return the C library by `ctypes.PyDLL`, which keeps the GIL."""
+    # No other Python thread runs in a call.
     libc = ctypes.PyDLL(None)
     libc.malloc.restype = libc.realloc.restype = ctypes.c_void_p
     libc.malloc.argtypes = [ctypes.c_size_t]
@@ -112,11 +116,12 @@ def _libc() -> ctypes.PyDLL:
 
 
 def _count_kept(read: Callable[[], int], release: Callable[[int], object]) -> int:
-    """Return how many of many released blocks of one size still count; the median of three, as other threads disturb one."""
+    """Return how many of many released blocks of a size still count, as the median of three."""
     malloc, size = _libc().malloc, _TCACHE_SIZES[-1]
     # In an array, because a list of so many would be a block of malloc as well.
     blocks = array("Q", bytes(8 * _MANY_BLOCKS))
     kept = array("q")
+    # Other threads may disturb one of the three.
     for _ in range(3):
         for at in range(_MANY_BLOCKS):
             blocks[at] = malloc(size)
@@ -134,18 +139,19 @@ def _free_by_realloc(block: int) -> None:
 
 
 class _ThreadCache:
-    """This thread's cache of freed blocks, which count as in use: where it is filled for each reading, the same amount.
+    """This thread's cache of freed blocks, which count as in use.
 
-    Freed blocks of mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds
-    of iterations. To fill it once would not do: malloc may serve a request by a free block of the
-    next size, which then goes into that size's part of the cache. So the own part is one short
-    after each retained block, and up to 7 of these do not show. Nor can it be emptied for a
-    reading: a request that finds it empty also takes the free blocks of that size along (malloc.c,
-    stashing). Between two readings, `_blocks` are taken out of the full cache, so they have exactly
-    its sizes.
+    Where it is filled for each reading, it counts with the same amount each time. Freed blocks of
+    mixed sizes fill it up to 230 KB, like a leak of 300 bytes in each of hundreds of iterations. To
+    fill it once would not do: malloc may serve a request by a free block of the next size, which
+    then goes into that size's part of the cache. So the own part is one short after each retained
+    block, and up to 7 of these do not show. Nor can it be emptied for a reading: a request that
+    finds it empty also takes the free blocks of that size along (malloc.c, stashing). Between two
+    readings, `_blocks` are taken out of the full cache, so they have exactly its sizes.
 
-    `is_bypassed`: realloc frees a block past the cache, from which malloc took it (glibc 2.43). So each list that grows
-    takes one out, which comes back among many: a sawtooth, wherever the cache is not filled for each reading.
+    `is_bypassed`: realloc frees a block past the cache, from which malloc took it (glibc 2.43). So
+    each list that grows takes one out, which comes back among many: a sawtooth, wherever the cache
+    is not filled for each reading.
     """
 
     def __init__(self, libc: Any, read: Callable[[], int]) -> None:
@@ -159,7 +165,10 @@ class _ThreadCache:
         self._taken = False
 
     def take(self) -> None:
-        """Allocate as many blocks as the cache can hold. With `fill`, this takes 0.15 ms for 7 of each size."""
+        """Allocate as many blocks as the cache can hold.
+
+        With `fill`, this takes 0.15 ms for 7 blocks of each size.
+        """
         if self._taken:
             return
         self._taken = True
@@ -216,12 +225,13 @@ _TEST_BLOCK_COUNTS: Final = (1, 1, 32)
 
 
 def _counts_malloc(read: Callable[[], int]) -> bool:
-    """Return whether a reading rises with malloc; tried several times, as another thread that frees may hide a rise."""
+    """Return whether a reading rises with malloc."""
     try:
         libc = _libc()
     except (AttributeError, OSError):
         # There is no malloc to try.
         return True
+    # Several times, because another thread that frees may hide a rise.
     for count in _TEST_BLOCK_COUNTS:
         before = read()
         blocks = [libc.malloc(_TEST_BLOCK_BYTES) for _ in range(count)]
@@ -247,7 +257,7 @@ def _foreign_malloc_error() -> Unavailable:
 
 
 def _path_of_malloc(name: str | None) -> str:
-    """Return the file with the `malloc` of a library, or of this process; empty if that library has none of its own."""
+    """Return the file of a library's or this process's own `malloc`; empty if there is none."""
     try:
         address = ctypes.cast(ctypes.PyDLL(name).malloc, ctypes.c_void_p).value or 0
     except (AttributeError, OSError):
@@ -268,9 +278,9 @@ _FILLED: Final[set[Any]] = set()
 
 
 def _fill_numpy_cache(numpy: Any) -> None:
-    """Fill numpy's cache of freed blocks, one per process, if numpy is loaded; takes 4 ms, and once 3.5 MB."""
-    # Small arrays of ever new sizes (figures, masks) fill it over thousands of iterations, by
-    # hundreds of bytes each.
+    """Fill numpy's cache of freed blocks, one per process, if numpy is loaded."""
+    # This takes 4 ms, and once 3.5 MB. Small arrays of ever new sizes (figures, masks) fill it over
+    # thousands of iterations, by hundreds of bytes each.
     if numpy is None:
         return
     for size in _NUMPY_CACHE_SIZES:
@@ -279,7 +289,7 @@ def _fill_numpy_cache(numpy: Any) -> None:
 
 
 def other_allocator() -> str:
-    """Return the name of the allocator whose own statistics `Heap` reads; empty if it reads the C library's."""
+    """Return the allocator whose own statistics `Heap` reads; empty if it reads the C library's."""
     heap = _open_heap()
     return heap.allocator if heap is not None else ""
 
@@ -293,12 +303,15 @@ def _open_heap() -> Heap | None:
 
 
 def is_quiet() -> bool:
-    """Return whether malloc counts a freed block as free at once; measured, because it may not apply the settings."""
+    """Return whether malloc counts a freed block as free at once.
+
+    This is measured, because malloc may not apply the settings.
+    """
     return _open_heap() is not None and not thread_cache_bytes()
 
 
 def thread_cache_bytes() -> int:
-    """Return how many bytes of freed blocks malloc keeps for each thread, at most, and counts as in use."""
+    """Return the most bytes of freed blocks that malloc keeps per thread and counts as in use."""
     # On Windows, `ctypes` does not find the malloc of this process.
     heap = _open_heap() if sys.platform != "win32" else None
     return sum(_TCACHE_SIZES) * _count_kept(heap.read, _libc().free) if heap is not None else 0
@@ -345,7 +358,7 @@ class Heap(Stateless):
         self.cache = _open_thread_cache(libc)
 
     def _read_other_malloc(self) -> None:
-        """Use the statistics of the allocator that has replaced glibc's; raise `Unavailable` if they count nothing."""
+        """Use the statistics of glibc's replacement; raise `Unavailable` if they count nothing."""
         for name, read in open_readings():
             if _counts_malloc(read):
                 self.allocator, self._read = name, read
@@ -356,7 +369,7 @@ class Heap(Stateless):
         return self._read()
 
     def idle(self, risen: int) -> tuple[int, int] | None:
-        """Return how much of malloc's memory may have been unused at the start: in arenas, and in large blocks.
+        """Return how many bytes may have been unused at the start: in arenas, and in large blocks.
 
         Large blocks have mappings of their own. `risen` is how much resident memory there is since
         then. None if the malloc is not glibc's.
@@ -370,10 +383,10 @@ class Heap(Stateless):
         return max(0, info.arena - self._resident), int(info.hblkhd)
 
     def start(self, seconds: float) -> None:
-        """Fill the caches of freed blocks: what the warm-up took would come back over hundreds of iterations.
+        """Fill the caches of freed blocks.
 
-        In a screen (`seconds` is infinite), that of numpy is filled only if no series of this
-        process has done so.
+        What the warm-up took would come back over hundreds of iterations. In a screen (`seconds` is
+        infinite), that of numpy is filled only if no series of this process has done so.
         """
         numpy = sys.modules.get("numpy")
         if isfinite(seconds) or numpy not in _FILLED:

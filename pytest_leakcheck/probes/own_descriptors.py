@@ -1,4 +1,4 @@
-"""Keep the plugin's descriptors at high numbers, notice their loss, and make room when all others are used up."""
+"""Keep own descriptors at high numbers, notice their loss, and make room when all are used up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _overwritten: Final = array("q", (0,))
 
 
 class OwnFile:
-    """A file of the plugin that stays open, and is opened again if the program takes its descriptor away.
+    """A file of the plugin that stays open, and is reopened if the program takes its descriptor.
 
     A program may close a range of descriptors, or put other files over them (``dup2``), even one of
     the plugin's. So each use compares device and inode (0.6 us). What lies under the number by then
@@ -58,7 +58,7 @@ class OwnFile:
         return None
 
     def status(self) -> os.stat_result:
-        """Return the status of the file, after opening it again if the program has taken the descriptor away."""
+        """Return the file's status, after reopening it if the program has taken its descriptor."""
         found = self.check()
         if found is None:
             self._begin()
@@ -81,12 +81,18 @@ class OwnFile:
 
 
 def open_own(path: str) -> OwnFile:
-    """Open a file for reading and keep it open, as a number that the program does not hit by closing another twice."""
+    """Open a file for reading and keep it open.
+
+    Its number is one that the program does not hit by closing another descriptor twice.
+    """
     return OwnFile(lambda: _open_high(path))
 
 
 def count_overwritten() -> int:
-    """Return how often the program has put a file over the plugin's; such files are the program's, and count."""
+    """Return how often the program has put a file over the plugin's.
+
+    Such files are the program's, and count.
+    """
     return _overwritten[0]
 
 
@@ -95,7 +101,7 @@ def _open_high(path: str) -> int:
 
 
 def keep_high(low: int) -> int:
-    """Return a copy of a descriptor with a high number, if the limit allows it, and close the given one."""
+    """Copy a descriptor to a high number, if the limit allows it, and close the original."""
     if sys.platform == "win32":
         return low
     try:
@@ -109,7 +115,7 @@ def keep_high(low: int) -> int:
 
 
 def count_held() -> int:
-    """Return the number of open descriptors without opening one; 0 if that is impossible, such as before Linux 6.2."""
+    """Count open descriptors without opening one; 0 if impossible, such as before Linux 6.2."""
     try:
         return stat("/proc/self/fd").st_size
     except OSError:
@@ -117,12 +123,15 @@ def count_held() -> int:
 
 
 def count_open() -> int:
-    """Return the number of open descriptors; before Linux 6.2, by a listing, of which one more counts."""
+    """Count open descriptors; before Linux 6.2 by a listing, whose own descriptor counts too."""
     return stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
 
 
 def descriptors_left() -> int:
-    """Return how many more this process may open; many if there is no limit, or it is not known how many are open."""
+    """Return how many more descriptors this process may open.
+
+    The number is large if there is no limit, or if it is not known how many are open.
+    """
     if sys.platform == "win32" or not (held := count_held()):
         return sys.maxsize
     soft, _hard = getrlimit(RLIMIT_NOFILE)
@@ -144,7 +153,7 @@ def room_for_descriptors() -> AbstractContextManager[None]:
 
 @contextmanager
 def raised_limit(kind: int, soft: int) -> Iterator[None]:
-    """Set a soft limit, and restore the earlier one at the end unless the program has set another meanwhile."""
+    """Set a soft limit; restore the earlier one at the end unless the program has set another."""
     earlier, hard = getrlimit(kind)
     setrlimit(kind, (soft, hard))
     try:

@@ -1,4 +1,4 @@
-"""Make the folders for this package's own temporary files, and remove those that killed processes have left.
+"""Make folders for this package's temporary files, and remove those that killed processes left.
 
 Each has a lock file, which its process holds open and locked, with the process's number and start
 time. A folder is removed by the process that has made it; by another one only if the lock is free
@@ -46,7 +46,7 @@ _MADE: Final[dict[Path, _Made]] = {}
 
 
 def own_folder() -> Path:
-    """Return the folder of this process, below the temporary folder; it is removed at the end of the process."""
+    """Return this process's folder below the temporary one; it is removed when the process ends."""
     if not _OF_PROCESS or _OF_PROCESS[0][1] != os.getpid():
         folder = make_folder(tempfile.gettempdir())
         _OF_PROCESS[:] = [(folder, os.getpid())]
@@ -78,7 +78,7 @@ def make_folder(parent: str | Path) -> Path:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder that this process has made; does nothing in a forked child, or for any other folder."""
+    """Remove a folder that this process has made; do nothing in a forked child or for another."""
     made = _MADE.get(folder)
     if made is not None and made.process == os.getpid():
         del _MADE[folder]
@@ -111,12 +111,12 @@ def remove_tree(folder: Path, made: os.stat_result) -> bool:
             inner = [one for one in entries if one.name != _LOCK]
         # A lock goes last: after an interruption, the rest is still known to be ours. This follows
         # no links.
-        for one in inner:
-            if one.is_dir(follow_symlinks=False):
-                rmtree(one.path, ignore_errors=True)
+        for entry in inner:
+            if entry.is_dir(follow_symlinks=False):
+                rmtree(entry.path, ignore_errors=True)
             else:
                 with contextlib.suppress(OSError):
-                    os.unlink(one.path)
+                    os.unlink(entry.path)
         rmtree(folder, ignore_errors=True)
     except Exception:  # noqa: BLE001 - an audit hook may refuse it with any error
         return False
@@ -124,7 +124,7 @@ def remove_tree(folder: Path, made: os.stat_result) -> bool:
 
 
 def _holds_mount(folder: Path) -> bool:
-    """Return whether something is mounted in a folder or over it; False where there is no list of mounts (by /proc)."""
+    """Return whether something is mounted in or over a folder; False without a list of mounts."""
     try:
         with open("/proc/self/mountinfo", "rb") as file:
             mounted = [line.split(b" ", 5)[4] for line in file]
@@ -168,7 +168,7 @@ def _remove_if_left(entry: os.DirEntry[str]) -> None:
 
 
 def _start_of(process: int) -> bytes:
-    """Return when a process began, in ticks of the kernel's clock; empty if that is unknown, or it has ended."""
+    """Return the start of a process in the kernel's clock ticks; empty if unknown or ended."""
     try:
         # The name of the process, in parentheses, may contain anything. proc(5): state is field 3,
         # starttime 22.

@@ -1,4 +1,4 @@
-"""Count descriptors, threads and child processes of the whole process tree, and read the command lines of processes."""
+"""Count descriptors, threads and children of the process tree, and read command lines."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class InheritedDescriptors:
         self._counts = array("q", bytes(8 * _SLOTS))
 
     def count(self, parent: int, pid: int, held: int) -> int:
-        """Return how many of the descriptors that a process holds are inherited from this parent."""
+        """Return how many of a process's descriptors are inherited from this parent."""
         slot = pid % _SLOTS
         if self._pids[slot] != pid or held < self._counts[slot]:
             self._pids[slot], self._counts[slot] = pid, min(held, _count_inherited(parent, pid))
@@ -158,8 +158,9 @@ class InheritedDescriptors:
 
 
 def _count_inherited(parent: int, pid: int) -> int:
-    """Count descriptors equal to one of the parent in number and target; pytest may have moved standard streams."""
+    """Count descriptors equal to one of the parent in number and target."""
     of_parent = open_targets(str(parent))
+    # pytest may have moved the standard streams.
     files = {target for target in of_parent.values() if target.startswith("/")}
     return sum(
         of_parent.get(number) == target or (number in _STANDARD_STREAMS and target in files)
@@ -213,7 +214,7 @@ def process_tree() -> Tree:
 
 
 def thread_ids() -> frozenset[str]:
-    """Return the ids of this process's threads; without /proc, only those that the module `threading` knows."""
+    """Return the ids of this process's threads; without /proc, only those known to `threading`."""
     try:
         return frozenset(os.listdir("/proc/self/task"))
     except OSError:
@@ -224,7 +225,7 @@ def thread_ids() -> frozenset[str]:
 
 
 def others_run() -> bool:
-    """Return whether another thread of this process is running or waits for a processor; False without /proc."""
+    """Return whether another thread of this process runs or awaits a CPU; False without /proc."""
     own = threading.get_native_id()
     return any(
         _state(f"self/task/{number}") == b"R" for number in thread_ids() if number != str(own)
@@ -237,7 +238,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def own_tree() -> list[int]:
-    """Return this process and its children that have not been waited for, with the live descendants of these."""
+    """Return this process, its children not yet waited for, and the live descendants of these."""
     me = os.getpid()
     try:
         os.waitid(os.P_ALL, 0, _PEEK_FLAGS)
@@ -247,7 +248,7 @@ def own_tree() -> list[int]:
 
 
 def count_tasks(pid: int) -> int:
-    """Return the number of threads of a process, of which one that has ended keeps the last; 0 if it is gone."""
+    """Return the number of threads of a process; 1 if it has ended, 0 if it is gone."""
     try:
         return max(1, os.stat(f"/proc/{pid}/task").st_nlink - 2)
     except OSError:
@@ -293,7 +294,7 @@ def _state(pid: int | str) -> bytes:
 
 
 def _state_if_hidden(child: int) -> bytes:
-    """Return `_HIDDEN_STATE` for a child that /proc does not show (``hidepid``); empty if it was waited for meanwhile."""
+    """Return `_HIDDEN_STATE` if /proc hides a child (``hidepid``); empty if it was waited for."""
     try:
         os.waitid(os.P_PID, child, _PEEK_FLAGS)
     except ChildProcessError:
@@ -323,7 +324,7 @@ _HOST: Final = re.compile(r"[\w.-]+(?::\d+)?|\[[\da-fA-F:.]+\](?::\d+)?", re.ASC
 
 
 def read_command_line(process: str) -> list[str]:
-    """Read the words of a command line, secrets included; empty if the process is gone or is just being started."""
+    """Read a command line's words, with secrets; empty if the process is gone or just starting."""
     try:
         with open(f"/proc/{process}/cmdline", "rb") as file:
             return [word.decode(errors="replace") for word in file.read().split(b"\0") if word]
@@ -332,7 +333,7 @@ def read_command_line(process: str) -> list[str]:
 
 
 def show_command(words: Sequence[str], folder: str = "") -> str:
-    """Return a command line as reports show it: shortened, and only with the words that `mask_secrets` shows."""
+    """Return a command line as in reports: shortened, and with only the words of `mask_secrets`."""
     return " ".join(mask_secrets(words, folder))[:_MAX_COMMAND_CHARACTERS]
 
 
@@ -387,7 +388,7 @@ def _show_option(word: str, ours: bool) -> str:
 
 
 def _show_argument(word: str, folder: str, option: str) -> str:
-    """Return a word that is no option; after an option, which it may be the value of, only a path is shown."""
+    """Show a word that is no option; after one, whose value it may be, only if it is a path."""
     scheme, separator, rest = word.partition("://")
     if separator:
         authority = re.split("[/?#]", rest, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""Read the resource limits at which this process would fail, and lift one for the plugin's own files."""
+"""Read the limits at which this process would fail, and lift one for the plugin's own files."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ _FILES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A cgroup with a limit of memory in bytes, or of processes and threads, shared by all its processes.
+    """A cgroup whose processes share a limit of memory in bytes, or of processes and threads.
 
-    ``usage`` is the file with what is in use; ``cache`` is the key in ``memory.stat`` of the reclaimable part.
+    ``usage`` is the file with what is in use; ``cache`` is the key in ``memory.stat`` of the
+    reclaimable part.
     """
 
     folder: Path
@@ -51,7 +52,7 @@ class Group:
 def groups_of(
     pid: int | str = "self", proc: Path = PROC, mount: Path = MOUNT, controller: str = "memory"
 ) -> Iterator[Group]:
-    """Yield the cgroups of a process that have a limit, innermost first; none if they cannot be read."""
+    """Yield a process's cgroups that have a limit, innermost first; none if unreadable."""
     version_2, version_1 = _FILES[controller]
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
@@ -80,9 +81,10 @@ def _limited_ancestors(
 
 
 def read_limits() -> dict[str, int]:
-    """Return the limits of ``fd``, ``heap`` and ``rss``, without those that are unknown or infinite.
+    """Return the limits of ``fd``, ``heap`` and ``rss`` without unknown or infinite ones.
 
-    ``fd``: soft RLIMIT_NOFILE; others: the smallest of the cgroup limits and the machine's memory, in bytes.
+    ``fd``: soft RLIMIT_NOFILE; others: the smallest of the cgroup limits and the machine's memory,
+    in bytes.
     """
     limits: dict[str, int] = {}
     with contextlib.suppress(ImportError, OSError):
@@ -98,7 +100,7 @@ def read_limits() -> dict[str, int]:
 
 
 def memory_left(proc: Path = PROC, mount: Path = MOUNT) -> int:
-    """Return the bytes that this process may still take: of the machine, its cgroups and its own limit."""
+    """Return the bytes that this process may still take of the machine, cgroups and own limit."""
     left = [UNLIMITED]
     with contextlib.suppress(OSError, ValueError, IndexError):
         available = (proc / "meminfo").read_text(encoding="ascii").partition("MemAvailable:")[2]

@@ -1,4 +1,4 @@
-"""Read counters that the interpreter or a loaded library keeps: objects, blocks, asyncio tasks, Arrow's pool."""
+"""Read counters of interpreter and loaded libraries: objects, blocks, tasks, Arrow's pool."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _empty_attribute_cache: Callable[[], None] = (
 
 
 class Blocks(Stateless):
-    """``block``: blocks that the interpreter's allocator for small objects has handed out (``sys.getallocatedblocks``).
+    """``block``: blocks handed out by the allocator for small objects (``sys.getallocatedblocks``).
 
     Resolution: one object of up to 512 bytes, tracked by the collector or not, such as bytes,
     numbers and strings. Noise: below 0.3 per iteration on clean loops of pandas and pyarrow, hence
@@ -58,7 +58,7 @@ class Blocks(Stateless):
 
 
 class ArrowPool(Stateless):
-    """``arrow``: bytes in pyarrow's default memory pool, which the counter of malloc does not include.
+    """``arrow``: bytes in pyarrow's default memory pool, which malloc's counter does not include.
 
     Resolution: one byte. Noise: none. Cost: 0.1 us. Scope: this process.
     """
@@ -87,7 +87,7 @@ def _task_sets() -> tuple[Collection[Any], ...]:
 
 
 def _unlisted_class() -> type[Any] | None:
-    """Return the class of the tasks that are in no set; None up to Python 3.13, or without asyncio."""
+    """Return the class of tasks that are in no set; None up to Python 3.13 or without asyncio."""
     native: Any = sys.modules.get("_asyncio")
     return native.Task if native is not None and sys.version_info >= (3, 14) else None
 
@@ -96,8 +96,8 @@ def with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     """Yield a class and all below it."""
     yield kind
     below: list[type[Any]] = type.__subclasses__(kind)
-    for one in below:
-        yield from with_subclasses(one)
+    for subclass in below:
+        yield from with_subclasses(subclass)
 
 
 # What `list_tasks` has found in no set: the collector lists it no more once `gc.freeze` was called.
@@ -150,6 +150,6 @@ class Tasks(Stateless):
         alive = -self._references
         for tasks in self._sets:
             alive += len(tasks)
-        for one in self._classes:
-            alive += sys.getrefcount(one)
+        for kind in self._classes:
+            alive += sys.getrefcount(kind)
         return alive

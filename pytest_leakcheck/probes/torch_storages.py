@@ -25,7 +25,7 @@ class _Storage:
 
 
 class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call]  # torch has no types here
-    """A sum of the bytes of live storages on the CPU, intercepted at the operations that create them.
+    """The sum of bytes of live storages on the CPU, intercepted at the operations that create them.
 
     A storage counts once, from its creation until its release. The sum is exact for operations of
     this thread, including the backward pass. It leaves out storages of other threads, or that C++
@@ -55,7 +55,10 @@ class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call
         return False
 
     def came(self, key: int, size: int) -> None:
-        """Handle a new storage; its key is unique until `went`. An exception here fails the creating operation."""
+        """Handle a new storage, whose key is unique until `went`.
+
+        An exception here fails the operation that creates the storage.
+        """
 
     def went(self, key: int, size: int) -> None:
         """Handle the release of a storage."""
@@ -130,19 +133,19 @@ class StorageAccount(TorchDispatchMode, Device):  # type: ignore[no-untyped-call
 
 
 def _iterate_tensors(value: Any) -> Iterable[torch.Tensor]:
-    """Yield the tensors among an operation's results or arguments, also nested in lists, tuples and dicts."""
+    """Yield tensors in an operation's results or arguments, also in lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _iterate_tensors(one)
+        for item in value:
+            yield from _iterate_tensors(item)
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _iterate_tensors(one)
+        for item in value.values():
+            yield from _iterate_tensors(item)
 
 
 def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Return the storage of a tensor; None if it wraps other tensors, which are counted by themselves."""
+    """Return a tensor's storage; None if it wraps other tensors, which count by themselves."""
     try:
         return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):

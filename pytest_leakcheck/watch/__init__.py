@@ -1,1 +1,1 @@
-"""Watch what the processes of a running program hold, how fast that grows, and when it will reach a limit."""
+"""Watch what a program's processes hold, how fast it grows, and when it will reach a limit."""

@@ -1,4 +1,4 @@
-"""Implement ``pytest-leakcheck watch``: sample a process or a command, and its descendants, until it ends or Ctrl-C."""
+"""Run ``pytest-leakcheck watch``: sample a process tree or command until its end or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _follow(
     step: Callable[[], int | None] = lambda: None,
     process: subprocess.Popen[bytes] | None = None,
 ) -> None:
-    """Sample until the root process ends, or until Ctrl-C, which also ends the command and all that it has started."""
+    """Sample until the root ends, or Ctrl-C, which also ends the command and all it has started."""
     because, due, history = "the process ended", time.monotonic(), following.history
     draw, wait = screen
     draw_at = wait(0)
@@ -151,7 +151,7 @@ def _follow(
 
 
 def _end_command(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the command, which Ctrl-C reaches too; after a grace period, end it and its descendants."""
+    """Wait for the command, which Ctrl-C reaches too; after a grace period, end its whole tree."""
     with contextlib.suppress(KeyboardInterrupt, subprocess.TimeoutExpired):
         process.wait(_GRACE_SECONDS)
     if process.returncode is None:
@@ -160,7 +160,7 @@ def _end_command(process: subprocess.Popen[bytes]) -> None:
 
 
 def _plain_lines(out: TextIO) -> Screen:
-    """Draw lines after 5 s, and then at intervals that grow by half each time, up to ten minutes."""
+    """Draw lines after 5 s, then at intervals that grow by half each time, up to ten minutes."""
 
     def draw(history: History) -> None:
         print(*lines(history), sep="\n", file=out, flush=True)
@@ -170,7 +170,7 @@ def _plain_lines(out: TextIO) -> Screen:
 
 @contextlib.contextmanager
 def _open_screen(refresh: float) -> Iterator[Screen]:
-    """Open a table on stdout, which is erased at the end; without rich or a terminal, plain lines."""
+    """Open a table on stdout, erased at the end; plain lines without rich or a terminal."""
     if not sys.stdout.isatty() or find_spec("rich") is None:
         yield _plain_lines(sys.stdout)
         return

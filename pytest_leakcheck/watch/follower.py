@@ -1,4 +1,4 @@
-"""Run one watch: sample a process tree once per second for days, keep each row, and append it to the ledger.
+"""Run a watch: sample a process tree once per second for days, keep rows, and write the ledger.
 
 On Linux, two things are not read by psutil: the size of ``/proc/PID/fd`` is the number of
 descriptors, in 4 us (psutil lists them), and `descendants` finds 66 of them in 2.7 ms (psutil reads
@@ -43,10 +43,13 @@ _DEGRADED_NOTE: Final = (
 
 
 class Tree:
-    """A process and its descendants; each is followed until it ends, even if it leaves the tree by a double fork."""
+    """A process and its descendants, which are followed to their end even after a double fork."""
 
     def __init__(self, root: int) -> None:
-        """Follow the process, and its descendants from the first `find` on; OSError if there is no such process."""
+        """Follow the process, and its descendants from the first `find` on.
+
+        Raise OSError if there is no such process.
+        """
         self.root = root
         self.notes = [] if _LINUX else [_DEGRADED_NOTE]
         self.followed: dict[int, tuple[str, psutil.Process]] = {}
@@ -61,7 +64,10 @@ class Tree:
         return self.root not in self.followed
 
     def find(self) -> None:
-        """Find new descendants, also of processes that have left the tree; takes long with thousands of threads."""
+        """Find new descendants, also of processes that have left the tree.
+
+        This takes long with thousands of threads.
+        """
         found = _descendants(self.root)
         for pid in self.followed.keys() - {self.root, *found}:
             found += _descendants(pid)
@@ -94,7 +100,7 @@ class Tree:
         return values
 
     def fd_limits(self) -> Iterator[tuple[str, int]]:
-        """Yield the soft RLIMIT_NOFILE of each process by the name of its counter; nothing outside Linux."""
+        """Yield each process's soft RLIMIT_NOFILE by the name of its counter; only on Linux."""
         for pid, (name, process) in self.followed.items() if _LINUX else ():
             with contextlib.suppress(psutil.Error):
                 soft, _hard = process.rlimit(psutil.RLIMIT_NOFILE)
@@ -114,7 +120,7 @@ class Tree:
 
 
 def _read_process(process: psutil.Process) -> tuple[int | None, int, int]:
-    """Return descriptors (on Windows handles; None without permission), threads, and resident bytes."""
+    """Return descriptors (Windows: handles; None without permission), threads, resident bytes."""
     fds: int | None = None
     with contextlib.suppress(psutil.AccessDenied, OSError):
         if not _FD_COUNT_IS_SIZE:
@@ -140,7 +146,7 @@ def _descendants(pid: int) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Return the command line as `show_command` shows it; the name if there is none, "gone" if it has ended."""
+    """Return the command line by `show_command`, else the name; "gone" if the process has ended."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
         return show_command(process.cmdline(), f"/proc/{pid}/cwd") or process.name()
@@ -148,7 +154,7 @@ def command_of(pid: int) -> str:
 
 
 def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, str] | None:
-    """Return how many bytes are left before memory runs out, and what sets the limit: a cgroup or the machine.
+    """Return the bytes left before memory runs out, and what limits them: a cgroup or the machine.
 
     None if neither can be read, as in a container that hides most of /proc.
     """
@@ -168,10 +174,10 @@ def memory_room(pid: int, proc: Path = PROC, mount: Path = MOUNT) -> tuple[int, 
 
 
 class Devices:
-    """The memory that the driver has allocated on each device, in steps of up to 2 MiB, at up to 2 ms per device.
+    """The memory that the driver has allocated on each device.
 
-    The driver counts by the PIDs of the host, which a container does not see. ``note`` says what
-    could not be read.
+    Resolution: up to 2 MiB. Cost: up to 2 ms per device. The driver counts by the PIDs of the host,
+    which a container does not see. ``note`` says what could not be read.
     """
 
     def __init__(self, nvml: Any = None) -> None:
@@ -188,7 +194,10 @@ class Devices:
                 ]
 
     def read(self, pids: Collection[int]) -> dict[str, tuple[int, int]]:
-        """Return used and free bytes by device (``vram:0``): used by these PIDs, or by all if the driver knows none."""
+        """Return used and free bytes by device (``vram:0``).
+
+        The used bytes are those of these PIDs, or of all if the driver knows none.
+        """
         own: dict[str, tuple[int, int]] = {}
         whole: dict[str, tuple[int, int]] = {}
         for index, handle in enumerate(self._handles):
@@ -216,10 +225,10 @@ class Following:
     """One watch of a process tree, recorded in ``history``, and in the ledger at ``path``."""
 
     def __init__(self, root: int, path: Path | None, interval: float) -> None:
-        """Start to watch a process and its descendants; by default, the ledger is ``watch-PID.jsonl`` in this folder.
+        """Start to watch a process and its descendants.
 
-        The caller times the samples. Raise OSError if there is no such process, or the ledger
-        cannot be written.
+        By default, the ledger is ``watch-PID.jsonl`` in this folder. The caller times the samples.
+        Raise OSError if there is no such process, or the ledger cannot be written.
         """
         self.tree = Tree(root)
         self.path = path or Path(f"watch-{root}.jsonl")
@@ -232,7 +241,7 @@ class Following:
         self._record(start)
 
     def sample(self, step: int | None = None, *, search: bool = False) -> None:
-        """Record all counters; and with ``search``, or if it is due, new processes, limits and new descriptors."""
+        """Record all counters; if ``search`` or due, also limits, new processes and descriptors."""
         at, began = round(time.time(), 3), time.thread_time()
         search = search or time.monotonic() >= self._search_due
         if search:
@@ -293,7 +302,10 @@ class Newcomers:
         self._seen: dict[str, tuple[Counter[str], int]] = {}
 
     def look(self, values: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        """Return the new descriptors (`Row.new`) of processes whose count has changed since the last call."""
+        """Return the new descriptors (`Row.new`) of processes whose count has changed.
+
+        The count is compared with that of the last call.
+        """
         before, self._seen, found = self._seen, {}, {}
         for name, count in values.items():
             if name.startswith(f"{DESCRIPTORS} of "):

@@ -85,9 +85,9 @@ def outlooks(history: History) -> dict[str, Outlook]:
         for name in grown
     }
     ends = {
-        name: one.left[0] * one.pace
-        for name, one in processes.items()
-        if one.left and one.resource.scarce
+        name: outlook.left[0] * outlook.pace
+        for name, outlook in processes.items()
+        if outlook.left and outlook.resource.scarce
     }
     if ends and DESCRIPTORS in totals:
         name = min(ends, key=ends.__getitem__)
@@ -108,7 +108,10 @@ def outlook_of(
     floor: bool = False,
     until: float = math.inf,
 ) -> Outlook:
-    """Return the forecast for one counter, from readings up to ``until`` (since the epoch). A floor takes up to 0.1 s."""
+    """Return the forecast for one counter, from readings up to ``until`` (since the epoch).
+
+    A floor takes up to 0.1 s.
+    """
     end = bisect_right(track.at, until)
     resource, now = find_resource(resource_name(name)), track.values[max(0, end - 1)]
     found = Outlook(resource, now, now - track.values[0])
@@ -135,7 +138,7 @@ def outlook_of(
 
 
 def _most_grown(history: History, resource: str) -> list[str]:
-    """Return the counters of the processes in which a resource has grown most, the largest growth first."""
+    """Return the counters of processes in which a resource has grown most, largest growth first."""
     gains = {
         name: track.values[-1] - track.values[0]
         for name, track in history.tracks.items()
@@ -147,10 +150,10 @@ def _most_grown(history: History, resource: str) -> list[str]:
 
 
 def _end_of_work(history: History) -> float:
-    """Return the time of the last reading before the workers end, which must not look as if growth had stopped."""
-    # The last readings are ignored if they have fewer processes than the median of the later half;
-    # and those right before, while descriptors fall, because the kernel closes the descriptors of a
-    # process before the process is gone.
+    """Return the time of the last reading before the workers end."""
+    # Their end must not look as if growth had stopped. The last readings are ignored if they have
+    # fewer processes than the median of the later half; and those right before, while descriptors
+    # fall, because the kernel closes the descriptors of a process before the process is gone.
     children, fds = history.tracks.get(CHILDREN), history.tracks.get(DESCRIPTORS)
     if children is None or fds is None:
         return math.inf
@@ -185,7 +188,8 @@ def _growth_state(window: Track, resource: Resource, slope: Slope | None) -> Sta
 
 
 def _floor(window: Track, found: Outlook) -> float | None:
-    """Return `Outlook.floor`, found by trial as for a noisy counter, because descriptors come and go all the time."""
+    """Return `Outlook.floor`, found by trial as for a noisy counter."""
+    # Descriptors come and go all the time.
     resource = found.resource
     grain = resource.grain * (_FLOOR_SCALE if resource.unit == "count" else 1)
     counter = replace(resource, grain=grain)

@@ -1,4 +1,4 @@
-"""Define the rows of a watch, keep them in bounded memory, and write and read them as a ledger: a JSON row per line."""
+"""Keep the rows of a watch in bounded memory, and write and read them as a ledger of JSON lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MAX_ENDED: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was read at one moment, or the start or the end of a watch; a ledger may hold several watches.
+    """What was read at one moment, or a watch's start or end; a ledger may hold several watches.
 
     Attributes:
         at: Seconds since the epoch.
@@ -70,7 +70,7 @@ class Row:
 
 
 class Ledger:
-    """A file that rows are appended to; OSError if it cannot be opened (`open_ledger`) or written."""
+    """A file to append rows to; OSError if it cannot be opened (`open_ledger`) or written."""
 
     def __init__(self, path: Path, *, follow: bool = True) -> None:
         self._file = open_ledger(path, follow=follow)
@@ -98,10 +98,10 @@ class Ledger:
 
 
 def open_ledger(path: Path, *, follow: bool = True) -> IO[bytes]:
-    """Open a new ledger, or one to append to, unbuffered; OSError if it cannot be written, or is another file.
+    """Open a ledger, new or to append to, unbuffered.
 
-    With `follow`, the path may be a link. Others may know the default name, and link it to a file
-    of this user's.
+    Raise OSError if it cannot be written, or is another file. With `follow`, the path may be a
+    link. Others may know the default name, and link it to a file of this user's.
     """
     if path.exists() and path.stat().st_size and not is_ledger(path):
         raise FileError(
@@ -111,15 +111,16 @@ def open_ledger(path: Path, *, follow: bool = True) -> IO[bytes]:
 
 
 def is_ledger(path: Path) -> bool:
-    """Return whether a file begins as a ledger of some version does; raise `OSError` if it cannot be read."""
+    """Return whether a file begins like a ledger of any version; `OSError` if it is unreadable."""
     with open_regular(path, most=_MOST_BYTES) as file:
         return LEDGER.begin.match(file.read(_MOST_LINE)) is not None
 
 
 def read_ledger(path: Path) -> Iterator[Row]:
-    """Yield the rows with all their values; a line that cannot be read, such as a torn one, becomes a row with a note.
+    """Yield the rows with all their values.
 
-    Raise `DecodeError` if the first line is not the start of a watch.
+    A line that cannot be read, such as a torn one, becomes a row with a note. Raise `DecodeError`
+    if the first line is not the start of a watch.
     """
     values: dict[str, int] = {}
     with open_regular(path, most=_MOST_BYTES) as file:
@@ -150,9 +151,10 @@ def resource_name(counter: str) -> str:
 
 
 class Track:
-    """The readings of one counter, at equal intervals: if there are too many, every other one is dropped.
+    """The readings of one counter, at equal intervals.
 
-    ``at`` is in seconds since the epoch; ``steps`` are -1 if unknown, or empty if not used.
+    If there are too many, every other one is dropped. ``at`` is in seconds since the epoch;
+    ``steps`` are -1 if unknown, or empty if not used.
     """
 
     def __init__(
@@ -178,9 +180,10 @@ class Track:
 class History:
     """The state of one watch.
 
-    ``tracks`` has the readings by name of the counter, with those of the last processes to end. ``values``, ``limits``,
-    ``new``, ``step`` and ``ended`` are the latest of the rows, and ``notes`` their notes, as keys. ``live`` says whether
-    more rows may come. ``first`` and ``last`` are the times of samples, ``looked`` that of ``new``.
+    ``tracks`` has the readings by name of the counter, with those of the last processes to end.
+    ``values``, ``limits``, ``new``, ``step`` and ``ended`` are the latest of the rows, and
+    ``notes`` their notes, as keys. ``live`` says whether more rows may come. ``first`` and ``last``
+    are the times of samples, ``looked`` that of ``new``.
     """
 
     def __init__(self, start: Row) -> None:

@@ -40,9 +40,10 @@ FEWEST: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """How fast a counter grows from `start` to `end`; `low` to `high` contains the slope in about 95 % of cases.
+    """How fast a counter grows from `start` to `end`.
 
-    Slopes are in the unit of the counter per unit of x. `level` is the value of the line at `end`.
+    `low` to `high` contains the slope in about 95 % of cases. Slopes are in the unit of the counter
+    per unit of x. `level` is the value of the line at `end`.
     """
 
     value: float
@@ -54,7 +55,10 @@ class Slope:
 
 
 def fit_slope(xs: Sequence[float], ys: Sequence[float]) -> Slope | None:
-    """Fit the slope of y over ascending x, the first of equal ones; None below five different x after thinning."""
+    """Fit the slope of y over ascending x; None below five different x after thinning.
+
+    Among equal x, the first counts.
+    """
     points = thin(xs, ys)
     if len(points) < FEWEST:
         return None

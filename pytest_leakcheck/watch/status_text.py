@@ -1,4 +1,4 @@
-"""Describe the state of a watch: as text for the terminal, and as a `Page` with a `Card` for each watch of a ledger."""
+"""Describe a watch as text for the terminal, and a ledger as a `Page` with a `Card` per watch."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class StatusLine:
 
 
 def lines(history: History) -> Iterator[StatusLine]:
-    """Yield the state: a title, the counters of the tree and of the processes that grow, new descriptors, and notes."""
+    """Yield a title, counters of the tree and of growing processes, new descriptors, and notes."""
     yield StatusLine(_title(history))
     seen = {printable(name): one for name, one in outlooks(history).items()}
     width = max(map(len, seen), default=0)
-    for name, one in seen.items():
-        now, gained, growth = counter_text(one)
-        yield StatusLine(f"  {name:<{width}}{now:>11}{gained:>12}  {growth}", bool(_ends(one)))
+    for name, outlook in seen.items():
+        now, gained, growth = counter_text(outlook)
+        yield StatusLine(f"  {name:<{width}}{now:>11}{gained:>12}  {growth}", bool(_ends(outlook)))
     yield from (StatusLine(f"  new     {text}") for text in _new_lines(history))
     yield from (
         StatusLine(f"  note    {printable(text)}") for text in islice(history.notes, _MAX_LINES)
@@ -85,45 +85,47 @@ def _new_lines(history: History) -> list[str]:
     )
 
 
-def counter_text(one: Outlook) -> tuple[str, str, str]:
-    """Return the last reading, the growth since the first, and the rate of growth with the time left."""
-    unit = one.resource.unit
+def counter_text(outlook: Outlook) -> tuple[str, str, str]:
+    """Return the last reading, the growth since the first, and its rate with the time left."""
+    unit = outlook.resource.unit
     now, gained = (
         f"{value:,}" if unit == "count" else format_amount(value, unit)
-        for value in (one.now, one.gained)
+        for value in (outlook.now, outlook.gained)
     )
     return (
         now,
-        f"{'+' if one.gained >= 0 else ''}{gained}",
-        printable(_growth(one, unit) + _ends(one)),
+        f"{'+' if outlook.gained >= 0 else ''}{gained}",
+        printable(_growth(outlook, unit) + _ends(outlook)),
     )
 
 
-def _growth(one: Outlook, unit: Unit) -> str:
-    if one.state == "flat":
+def _growth(outlook: Outlook, unit: Unit) -> str:
+    if outlook.state == "flat":
         return "no growth seen" + (
-            f"; would have caught ≥ {_rate(one.floor, unit)} per {one.axis}" if one.floor else ""
+            f"; would have caught ≥ {_rate(outlook.floor, unit)} per {outlook.axis}"
+            if outlook.floor
+            else ""
         )
-    if one.slope is None:
+    if outlook.slope is None:
         return "too early to tell"
-    sign = "+" if one.slope.value >= 0 else ""
-    interval = f"({_rate(one.slope.low, unit)} to {_rate(one.slope.high, unit)})"
-    proved = "" if one.state == "grows" else "not proved: "
-    return f"{proved}{sign}{_rate(one.slope.value, unit)} per {one.axis} {interval}"
+    sign = "+" if outlook.slope.value >= 0 else ""
+    interval = f"({_rate(outlook.slope.low, unit)} to {_rate(outlook.slope.high, unit)})"
+    proved = "" if outlook.state == "grows" else "not proved: "
+    return f"{proved}{sign}{_rate(outlook.slope.value, unit)} per {outlook.axis} {interval}"
 
 
-def _ends(one: Outlook) -> str:
-    """Return when a limit will be reached; empty if none will be, or only in more than ten years."""
-    if not one.left or one.left[0] * one.pace > _MAX_FORECAST_SECONDS:
+def _ends(outlook: Outlook) -> str:
+    """Return when a limit will be reached; empty if none will, or only after ten years."""
+    if not outlook.left or outlook.left[0] * outlook.pace > _MAX_FORECAST_SECONDS:
         return ""
-    expected, shortest, longest = (left * one.pace for left in one.left)
+    expected, shortest, longest = (left * outlook.pace for left in outlook.left)
     interval = (
         f" ({duration(shortest)} to {duration(longest)})"
         if longest <= _MAX_FORECAST_SECONDS
         else ""
     )
-    steps = f", {one.left[0]:,.0f} steps" if one.axis == "step" else ""
-    return f"; runs out in ≈ {duration(expected)}{interval}{steps}: {one.limit}"
+    steps = f", {outlook.left[0]:,.0f} steps" if outlook.axis == "step" else ""
+    return f"; runs out in ≈ {duration(expected)}{interval}{steps}: {outlook.limit}"
 
 
 def duration(seconds: float) -> str:
@@ -136,7 +138,7 @@ def duration(seconds: float) -> str:
 
 
 def _rate(value: float, unit: Unit) -> str:
-    """Format a growth rate; a count gets two decimals, or two significant digits if it is below 0.095."""
+    """Format a growth rate; a count with two decimals, or two significant digits below 0.095."""
     if unit == "bytes":
         return format_amount(value, "bytes")
     return f"{value:.2f}" if abs(value) >= 0.095 else f"{value:.2g}"
@@ -192,26 +194,33 @@ def _build_card(history: History) -> Card:
     )
 
 
-def _build_chart(name: str, track: Track, one: Outlook) -> Chart:
+def _build_chart(name: str, track: Track, outlook: Outlook) -> Chart:
     xs = (
         [float(step) for step in track.steps]
-        if one.axis == "step"
+        if outlook.axis == "step"
         else [at - track.at[0] for at in track.at]
     )
     points = tuple((x, float(value)) for x, value in zip(xs, track.values, strict=True) if x >= 0)
     line = limit = None
-    if one.state == "grows" and one.slope is not None:
-        begin = one.slope.level - one.slope.value * (one.slope.end - one.slope.start)
-        line = (one.slope.start, begin), (one.slope.end, one.slope.level)
-        if _ends(one):
-            left, text = one.left[0], f"limit in ≈ {duration(one.left[0] * one.pace)}: {one.limit}"
-            limit = Limit(one.slope.end + left, one.slope.level + one.slope.value * left, text)
-    curve = Curve("", points, _STATES[one.state][0], line)
+    if outlook.state == "grows" and outlook.slope is not None:
+        begin = outlook.slope.level - outlook.slope.value * (
+            outlook.slope.end - outlook.slope.start
+        )
+        line = (outlook.slope.start, begin), (outlook.slope.end, outlook.slope.level)
+        if _ends(outlook):
+            left, text = (
+                outlook.left[0],
+                f"limit in ≈ {duration(outlook.left[0] * outlook.pace)}: {outlook.limit}",
+            )
+            limit = Limit(
+                outlook.slope.end + left, outlook.slope.level + outlook.slope.value * left, text
+            )
+    curve = Curve("", points, _STATES[outlook.state][0], line)
     return Chart(
-        f"{name}: {one.resource.plural}",
-        one.resource.unit,
-        one.axis,
+        f"{name}: {outlook.resource.plural}",
+        outlook.resource.unit,
+        outlook.axis,
         (curve,),
-        counter_text(one)[2],
+        counter_text(outlook)[2],
         limit,
     )

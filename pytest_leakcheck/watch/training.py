@@ -1,4 +1,4 @@
-"""Watch a training run from inside: call `Watcher.step` after each step, or pass `lightning_callback` to the trainer."""
+"""Watch a training run from inside, by `Watcher.step` after each step, or `lightning_callback`."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Watcher:
     def __init__(
         self, path: str | Path | None = None, *, interval: float = 1.0, out: TextIO | None = None
     ) -> None:
-        """Start the watch, with samples at least ``interval`` seconds apart; OSError without a writable ledger.
+        """Start the watch, with samples at least ``interval`` seconds apart.
 
-        The ledger is at ``path``, by default ``watch-PID.jsonl`` in the current folder; the final
-        state is printed to ``out``, by default stderr.
+        The ledger is at ``path``, by default ``watch-PID.jsonl`` in the current folder; raise
+        OSError if it cannot be written. The final state is printed to ``out``, by default stderr.
         """
         self._steps = 0
         self._interval, self._out = interval, out
@@ -71,7 +71,10 @@ class Watcher:
             self._following.sample(self._steps)
 
     def close(self) -> None:
-        """Take a last sample and print the final state, unless another process watches. A second call does nothing."""
+        """Take a last sample and print the final state, unless another process watches.
+
+        A second call does nothing.
+        """
         if self._board is not None:
             self._board.close()
             self._board = None
@@ -88,7 +91,10 @@ class Watcher:
 
 
 def lightning_callback(path: str | Path | None = None, *, interval: float = 1.0) -> Callback:
-    """Return a callback for ``Trainer(callbacks=[...])`` that runs a `Watcher` for a fit; a step is one batch."""
+    """Return a callback for ``Trainer(callbacks=[...])`` that runs a `Watcher` for a fit.
+
+    A step is one batch.
+    """
     from lightning.pytorch.callbacks import Callback
 
     class Watching(Callback):
