@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +24,7 @@ from pytest_leakcheck.attribution.tracing.tracer import (
     Event,
     Handler,
     Handover,
+    explains,
     is_by_chance,
     is_left_out,
 )
@@ -203,71 +204,93 @@ class CallTree:
         wanted = sum(self.own) if total is None else total
         if wanted <= 0:
             return TracedCall(())
-        nodes = [self.root]
-        path: list[Site] = []
-        # The Python function reached so far; the line in it, and the C function called there, if
-        # any.
-        code: CodeType | None = None
-        line, name = 0, ""
-        codes: list[CodeType] = []
-        python = 0
-        while True:
-            calls = _group_by_line(nodes, code)
-            kept = {
-                key: sum(self.own[node.at] for node in _list_subtrees(group))
-                for key, group in calls.items()
-            }
-            nearest = min(kept, key=lambda key: abs(kept[key] - wanted), default=None)
-            if (
-                nearest is None
-                or not LEAST_OF_GROWTH * wanted <= kept[nearest] <= MOST_OF_GROWTH * wanted
-            ):
-                found = _find_gain(kept, sum(self.own[node.at] for node in nodes), wanted)
-                if found is None:
-                    break
-                nearest, wanted = found
-            elif is_by_chance(
-                kept[nearest], [amount for call, amount in kept.items() if call != nearest], wanted
-            ):
-                name = ""
-                break
-            python += sum(self.python[node.at] for node in nodes if node.code is None)
-            nodes = calls[nearest]
-            line, name = nearest
-            called = nodes[0].code
-            if called is not None:
-                if code is not None:
-                    path.append(_make_site(code, line, name))
-                code, line, name = called, called.co_firstlineno, ""
-                codes.append(called)
-        if code is not None:
-            path.append(_make_site(code, line, name))
-        own, why = sum(self.own[node.at] for node in nodes), ""
-        if (
-            code is not None
-            and not name
-            and own < LEAST_OF_GROWTH * wanted
-            and (flows := _format_flows(kept, own))
-        ):
-            balanced = any(amount > MOST_OF_GROWTH * wanted for amount in (own, *kept.values()))
-            how = (
-                "is allocated in one call and freed in another"
-                if balanced
-                else "comes from several calls"
-            )
-            why = f"in {code.co_qualname}() it {how} ({flows})"
+        found = self._descend(wanted)
+        inside = list(_list_subtrees(found.nodes))
         return TracedCall(
-            path=tuple(path),
-            code=None if name else code,
-            why=why,
-            ends_early=bool(name) and any(node.is_left_out for node in nodes),
+            path=found.path(),
+            code=None if found.name else found.code,
+            why=self._why_scattered(found),
+            ends_early=bool(found.name) and any(node.is_left_out for node in found.nodes),
             calls_program=any(
                 self.own[node.at] and node.code is not None and is_own(node.code.co_filename)
-                for node in _list_subtrees(nodes)
+                for node in inside
             ),
-            codes=tuple(codes),
-            python=python + sum(self.python[node.at] for node in _list_subtrees(nodes)),
+            codes=tuple(found.codes),
+            python=found.python + sum(self.python[node.at] for node in inside),
         )
+
+    def _descend(self, wanted: int) -> _Descent:
+        found = _Descent([self.root], wanted)
+        while True:
+            calls = _group_by_line(found.nodes, found.code)
+            kept = {key: self._sum(_list_subtrees(group)) for key, group in calls.items()}
+            nearest = min(kept, key=lambda key: abs(kept[key] - found.wanted), default=None)
+            found.kept = kept
+            if nearest is None or not explains(kept[nearest], found.wanted):
+                gain = _find_gain(kept, self._sum(found.nodes), found.wanted)
+                if gain is None:
+                    return found
+                nearest, found.wanted = gain
+            else:
+                others = [amount for call, amount in kept.items() if call != nearest]
+                if is_by_chance(kept[nearest], others, found.wanted):
+                    found.name = ""
+                    return found
+            found.python += sum(self.python[node.at] for node in found.nodes if node.code is None)
+            found.enter(nearest, calls[nearest])
+
+    def _sum(self, nodes: Iterable[_Node]) -> int:
+        return sum(self.own[node.at] for node in nodes)
+
+    def _why_scattered(self, found: _Descent) -> str:
+        """Return why no single call of the last function explains the growth; empty if one does."""
+        code, own = found.code, self._sum(found.nodes)
+        if code is None or found.name or own >= LEAST_OF_GROWTH * found.wanted:
+            return ""
+        flows = _format_flows(found.kept, own)
+        most = MOST_OF_GROWTH * found.wanted
+        if any(amount > most for amount in (own, *found.kept.values())):
+            how = "is allocated in one call and freed in another"
+        else:
+            how = "comes from several calls"
+        return f"in {code.co_qualname}() it {how} ({flows})" if flows else ""
+
+
+@dataclass(slots=True)
+class _Descent:
+    """How far down a growth was followed."""
+
+    nodes: list[_Node]
+    # The part of the growth that is followed.
+    wanted: int
+    # What each call there retains.
+    kept: Mapping[_Call, int] = field(default_factory=dict)
+    # The Python functions, and the calls in all but the last of them.
+    codes: list[CodeType] = field(default_factory=list)
+    calls: list[Site] = field(default_factory=list)
+    # The line in the last function, and the C function called there, if any.
+    line: int = 0
+    name: str = ""
+    # What new Python objects hold that was left behind on the way.
+    python: int = 0
+
+    @property
+    def code(self) -> CodeType | None:
+        return self.codes[-1] if self.codes else None
+
+    def enter(self, call: _Call, nodes: list[_Node]) -> None:
+        self.nodes = nodes
+        self.line, self.name = call
+        if (called := nodes[0].code) is not None:
+            if self.codes:
+                self.calls.append(_make_site(self.codes[-1], *call))
+            self.codes.append(called)
+            self.line, self.name = called.co_firstlineno, ""
+
+    def path(self) -> tuple[Site, ...]:
+        if not self.codes:
+            return ()
+        return (*self.calls, _make_site(self.codes[-1], self.line, self.name))
 
 
 class _ThreadStack:
@@ -432,7 +455,7 @@ def _find_gain(kept: Mapping[_Call, int], own: int, total: int) -> tuple[_Call, 
         return None
     amount, amounts = kept[most], (own, *kept.values())
     other_gains = sum(one for one in amounts if one > 0) - amount
-    remains = LEAST_OF_GROWTH * total <= sum(amounts) <= MOST_OF_GROWTH * total
+    remains = explains(sum(amounts), total)
     if (
         amount >= LEAST_OF_GROWTH * total
         and remains

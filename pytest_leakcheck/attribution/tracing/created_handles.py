@@ -146,59 +146,60 @@ class Arrivals(Generic[Key]):
         fresh = [key for key, what in now.items() if self._known.get(key) != what]
         self._known = now
         returned = name_of_called(called) if event == "c_return" else ""
-        # If another thread is in a C function too, this thread is only the more likely creator of
-        # the handle. A function of ctypes, which has no hash from Python 3.14 on, is no code
-        # object.
-        calls_back = type(called) is CodeType and called in self._calling_back
-        ends_early = bool(returned) and (is_left_out(called) or calls_back)
         exact = bool(returned) and not self._handover.is_anothers(thread, "")
-        if self._handover.many:
-            if self._handover.is_suspect(thread):
-                # Another thread was the first to see what this thread created.
-                fresh += [key for key in self._held if key in now]
-                self._held = []
-            elif fresh and self._handover.is_anothers(thread, returned):
-                self._held += fresh
-                self._handover.hold(thread)
-                exact = False
-        if (
-            event in ("end", "cut")
-            and len(gone) == len(fresh)
-            and all(type(key) is str for key in fresh)
-        ):
+        exact &= not (self._handover.many and self._is_anothers(thread, returned, fresh))
+        at_end = event in ("end", "cut")
+        if at_end and len(gone) == len(fresh) and all(type(key) is str for key in fresh):
             # The count did not change, so these files were renamed.
-            self._arrived |= {
-                key: replace(one, what=now[key]) for key, one in zip(fresh, gone, strict=True)
-            }
-            return
-        if not fresh or event == "cut":
+            for key, arrival in zip(fresh, gone, strict=True):
+                self._arrived[key] = replace(arrival, what=now[key])
+        elif fresh and event != "cut":
             # At "cut", new handles were created in a part of the iteration that was not traced.
-            return
+            arrival = self._arrival_at(thread, event, frame, called, exact=exact)
+            for key in fresh:
+                self._arrived[key] = replace(arrival, what=now[key])
+
+    def _is_anothers(self, thread: int, returned: str, fresh: list[Key]) -> bool:
+        """Return whether another thread created what is new, after adding what others saw first."""
+        if self._handover.is_suspect(thread):
+            fresh += [key for key in self._held if key in self._known]
+            self._held = []
+            return False
+        if not fresh or not self._handover.is_anothers(thread, returned):
+            return False
+        self._held += fresh
+        self._handover.hold(thread)
+        return True
+
+    def _arrival_at(
+        self, thread: int, event: Event, frame: FrameType, called: Any, *, exact: bool
+    ) -> Arrival:
+        """Return an arrival, without its description, of what is new at an event."""
+        returned = name_of_called(called) if event == "c_return" else ""
         # A handle that first appears on entry to a function was created before the call, by the
         # caller.
         at: FrameType | None = frame.f_back if event == "call" else frame
-        path, code = (
-            path_to(at, f"{returned}()" if returned else ""),
-            None if at is None else at.f_code,
-        )
-        # At "c_call" the called function has not run yet, so it cannot be the creator.
-        lasti = at.f_lasti if at is not None and event in ("c_return", "call") else -1
-        elsewhere = (
-            self._find_elsewhere(thread, event, at, called, frame) if at is not None else None
-        )
+        path = path_to(at, f"{returned}()" if returned else "")
+        elsewhere = None if at is None else self._find_elsewhere(thread, event, at, called, frame)
         if elsewhere == ():
             self.handed_in = self._untraced.lines
-        mode = next(
-            (number for number, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE), 0
-        )
-        if elsewhere is None and mode:
+        mode = [number for number, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE]
+        if elsewhere is None and mode and mode[0]:
             # The line of the program that runs a tensor operation.
-            elsewhere = (*path[: mode - 1], replace(path[mode - 1], call=""))
+            elsewhere = (*path[: mode[0] - 1], replace(path[mode[0] - 1], call=""))
         if elsewhere is not None:
-            path, code, lasti, exact, ends_early = elsewhere, None, -1, True, False
-        path = tuple(site for site in path if not OWN[site.file])
-        for key in fresh:
-            self._arrived[key] = Arrival(path, now[key], exact, code, lasti, ends_early)
+            return Arrival(_without_own(elsewhere), "", exact=True)
+        # A function of ctypes, which has no hash from Python 3.14 on, is no code object.
+        calls_back = type(called) is CodeType and called in self._calling_back
+        return Arrival(
+            _without_own(path),
+            "",
+            exact,
+            code=None if at is None else at.f_code,
+            # At "c_call" the called function has not run yet, so it cannot be the creator.
+            lasti=at.f_lasti if at is not None and event in ("c_return", "call") else -1,
+            ends_early=bool(returned) and (is_left_out(called) or calls_back),
+        )
 
     def _find_elsewhere(
         self, thread: int, event: Event, frame: FrameType, called: Any, entered: FrameType
@@ -222,6 +223,10 @@ class Arrivals(Generic[Key]):
         """Forget the handles that do not exist any more, and return their arrivals."""
         gone = [key for key, arrival in self._arrived.items() if now.get(key) != arrival.what]
         return [self._arrived.pop(key) for key in gone]
+
+
+def _without_own(path: tuple[Site, ...]) -> tuple[Site, ...]:
+    return tuple(site for site in path if not OWN[site.file])
 
 
 # Functions of the standard library that hand work to a thread that already runs. Their callers are

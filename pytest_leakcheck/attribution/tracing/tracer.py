@@ -449,12 +449,17 @@ _MAX_OTHERS_RATIO: Final = 0.1
 Step = Literal["enter", "line", "leave"]
 
 
+def explains(amount: float, growth: float) -> bool:
+    """Return whether one call or line that retains an amount may be all that retains a growth."""
+    return LEAST_OF_GROWTH * growth <= amount <= MOST_OF_GROWTH * growth
+
+
 def is_by_chance(kept: float, others: Iterable[float], total: float) -> bool:
     """Return whether a growth may match by chance, as others retain or release (negative) much."""
     # It may if it does not match closely, or if another one matches too: one of the two is then
     # released elsewhere.
     large = [amount for amount in others if abs(amount) > _LARGE_SIBLING_RATIO * total]
-    rivals = any(LEAST_OF_GROWTH * total <= amount <= MOST_OF_GROWTH * total for amount in large)
+    rivals = any(explains(amount, total) for amount in large)
     return rivals or (bool(large) and abs(kept - total) > _MAX_DEVIATION_RATIO * total)
 
 
@@ -521,10 +526,7 @@ class LineTracer(_Tracer):
     def explains(self, line: int, total: float) -> bool:
         """Return whether a growth was charged to this line, whatever other lines hold."""
         at = line - self._first
-        return (
-            at in range(len(self._kept))
-            and LEAST_OF_GROWTH * total <= self._kept[at] <= MOST_OF_GROWTH * total
-        )
+        return at in range(len(self._kept)) and explains(self._kept[at], total)
 
     def line(self, total: int | None = None) -> int:
         """Return the line that explains a growth (default: all charged); 0 if none does alone."""
@@ -532,7 +534,7 @@ class LineTracer(_Tracer):
         if total <= 0:
             return 0
         at = min(range(len(self._kept)), key=lambda at: abs(self._kept[at] - total))
-        if LEAST_OF_GROWTH * total <= self._kept[at] <= MOST_OF_GROWTH * total:
+        if explains(self._kept[at], total):
             others = [*self._kept[:at], *self._kept[at + 1 :]]
             return 0 if is_by_chance(self._kept[at], others, total) else self._first + at
         alone, beside = self._kept[at], sum(map(abs, self._kept)) - self._kept[at]
