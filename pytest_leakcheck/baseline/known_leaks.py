@@ -1,4 +1,4 @@
-"""The file of known leaks, ``leakcheck-baseline.json``: its text, which findings it lists, and how it is updated.
+"""The file of known leaks, ``leakcheck-baseline.json``: its text, its matches and its updates.
 
 An entry is one cause. Its keys are sorted, and the entries by their id, so two branches that add
 different leaks merge without a conflict, and two updates in a row write the same bytes.
@@ -54,12 +54,12 @@ _MAX_DEPTH: Final = 20
 
 
 class BaselineError(LeakcheckError, ValueError):
-    """The file of known leaks cannot be used; the message names the file, what is wrong, and what to do."""
+    """The file of known leaks is unusable; the message names the file, the fault and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLeak:
-    """One cause of known leaks; people write `reason` (why it is not fixed yet), `link` and `expires`.
+    """One cause of known leaks; people write `reason` (why it is not fixed), `link` and `expires`.
 
     Attributes:
         rate: Growth per iteration, in the unit of the resource.
@@ -103,7 +103,7 @@ class KnownLeak:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether the entry has no owner, and at most a line of a test or of an installed package."""
+        """Whether the entry has no owner, and at most a line of a test or an installed package."""
         file = self.site.partition(":")[0]
         is_of_package = PurePath(file.partition("/")[0]).stem == self.package
         return not self.owner and (not file or is_of_tests(file) or is_of_package)
@@ -132,7 +132,7 @@ class Baseline:
 
 
 def read(path: Path) -> Baseline:
-    """Read the file; raise `BaselineError` if it cannot be read, is no baseline, or has an invalid entry."""
+    """Read the file; raise `BaselineError` if it, or an entry in it, is unreadable or invalid."""
     try:
         with open_regular(path) as file:
             text = file.read()
@@ -159,9 +159,9 @@ def to_text(baseline: Baseline) -> str:
 def _check_depth(values: Iterable[Any]) -> None:
     for _depth in range(_MAX_DEPTH):
         parts = [
-            one.values() if isinstance(one, dict) else one
-            for one in values
-            if isinstance(one, (dict, list))
+            value.values() if isinstance(value, dict) else value
+            for value in values
+            if isinstance(value, (dict, list))
         ]
         values = [part for some in parts for part in some]
     if values:
@@ -193,9 +193,10 @@ def _check(leak: KnownLeak, where: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What the file says of a cause: ``grown`` is faster than recorded, ``expired`` an entry that counts no more.
+    """What the file says of a cause.
 
-    `rate` is the growth per iteration of the resource of the entry.
+    ``grown`` is faster than recorded, ``expired`` an entry that counts no more. `rate` is the
+    growth per iteration of the resource of the entry.
     """
 
     state: State
@@ -207,7 +208,7 @@ class KnownLeaks:
     """The known leaks that count on this machine today."""
 
     def __init__(self, baseline: Baseline, today: str, *, updating: bool = False) -> None:
-        """Take the entries and the date, as ``YYYY-MM-DD``; a session that is updating takes each cause for known."""
+        """Take the entries, and the date (``YYYY-MM-DD``); if `updating`, each cause is known."""
         self.baseline = baseline
         self.updating = updating
         self._today = today
@@ -237,7 +238,7 @@ class KnownLeaks:
         return Match("grown" if has_grown(rate, found) else "known", found, rate)
 
     def find(self, finding: Finding) -> KnownLeak | None:
-        """Return the entry of a cause: the one of its name, or if either name is uncertain, one that lists its test."""
+        """Return the entry of a cause by its name or, if either name is uncertain, by its test."""
         owner, line = own_owner(finding.culprit), own_line(finding.culprit)
         # A run on a busy machine may find less of a cause, and what an event loop creates has
         # another line in each run.
@@ -246,14 +247,14 @@ class KnownLeaks:
         named = [
             *(self._named.get(finding.fingerprint, ()) if owner or line else ()),
             *(
-                one
-                for one in self._named.get(owner.name if owner else "", ())
-                if not _is_of_namesake(one, finding)
+                leak
+                for leak in self._named.get(owner.name if owner else "", ())
+                if not _is_of_namesake(leak, finding)
             ),
             *(
-                one
-                for one in self._named.get(site, ())
-                if not (owner and one.owner) and not is_outdated(one, finding)
+                leak
+                for leak in self._named.get(site, ())
+                if not (owner and leak.owner) and not is_outdated(leak, finding)
             ),
         ]
         listing = [one for name in _names_of(finding.test) for one in self._named.get(name, ())]
@@ -262,17 +263,17 @@ class KnownLeaks:
         ]
         for entries in (named, listed):
             if covering := [
-                one
-                for one in entries
-                if one.covers(finding.verdict.resource) and one.fault == _fault_of(finding)
+                leak
+                for leak in entries
+                if leak.covers(finding.verdict.resource) and leak.fault == _fault_of(finding)
             ]:
                 # Of several, the one of the resource itself, and the fastest.
                 return max(
                     covering,
-                    key=lambda one: (
-                        one.resource == finding.verdict.resource,
-                        one.rate,
-                        one.finding,
+                    key=lambda leak: (
+                        leak.resource == finding.verdict.resource,
+                        leak.rate,
+                        leak.finding,
                     ),
                 )
         return None
@@ -281,16 +282,16 @@ class KnownLeaks:
         """Return the entry with the id of a finding, whatever its tests."""
         return next(
             (
-                one
-                for one in self._named.get(finding.fingerprint, ())
-                if one.finding == finding.fingerprint
+                leak
+                for leak in self._named.get(finding.fingerprint, ())
+                if leak.finding == finding.fingerprint
             ),
             None,
         )
 
 
 def is_outdated(leak: KnownLeak, finding: Finding) -> bool:
-    """Return whether the id of an entry is of an earlier version, which told causes apart by the owner's name alone."""
+    """Return whether an entry's id is from an earlier version, which used only the owner's name."""
     former = fingerprint_of_owner(leak.resource, finding.culprit)
     return (
         leak.finding
@@ -329,7 +330,7 @@ def counts_here(leak: KnownLeak) -> bool:
 
 
 def _rate_in(finding: Finding, resource: str) -> float:
-    """Return by how much a resource grew per iteration in the run of a finding; 0 if that is unknown."""
+    """Return the growth of a resource per iteration in the run of a finding; 0 if unknown."""
     rates = {one.resource: one.slope for one in finding.seen}
     # The worst verdict on a resource comes first.
     rates |= {one.resource: one.slope for one in reversed(finding.verdicts)}
@@ -346,14 +347,14 @@ def _fault_of(finding: Finding) -> str:
 
 
 def site_of(finding: Finding) -> str:
-    """Return the line that creates the resource, as file and function; empty if it is unknown, or a line of any test."""
+    """Return the creating line, as file and function; empty if unknown or a line of any test."""
     line = creating_line(finding.culprit)
     return f"{short_file(line.file)}:{line.function}" if line is not None else ""
 
 
 @dataclass
 class Observed:
-    """What a session has found: `leaks` that the file may list, new and known, in the order in which they came.
+    """What a session has found: `leaks` that the file may list, new and known, in order of arrival.
 
     For each test that has run and that an entry lists, `floors` has the floor of each resource with
     the verdict ``ok``; `of_faults` has the same for its failing paths, by the place of the fault.
@@ -366,11 +367,17 @@ class Observed:
     of_faults: dict[str, dict[str, Mapping[str, float | None]]] = field(default_factory=dict)
 
     def floors_of(self, fault: str) -> dict[str, Mapping[str, float | None]]:
-        """Return the floors of the failing paths of one fault, by test; of the tests as they are, if it is empty."""
+        """Return the floors of the failing paths of one fault, by test.
+
+        If `fault` is empty, they are those of the tests as they are.
+        """
         return self.of_faults.setdefault(fault, {}) if fault else self.floors
 
     def add_floors(self, finding: Finding, known: KnownLeaks) -> None:
-        """Take the floors of a test, if an entry lists it. A test that judges several loops is ok if all of them are."""
+        """Take the floors of a test, if an entry lists it.
+
+        A test that judges several loops is ok if all of them are.
+        """
         if not known.lists(finding.test):
             return
         floors = {one.resource: one.floor for one in finding.verdicts if one.outcome == "ok"}
@@ -391,7 +398,7 @@ class Update(NamedTuple):
 
 
 def find_fixed(baseline: Baseline, observed: Observed) -> tuple[KnownLeak, ...]:
-    """Return the entries whose leak is gone: each test that they list has run, and would have shown it."""
+    """Return the entries whose leak is gone: each test they list ran and would have shown it."""
     # Entries that do not count here say nothing, nor do tests that did not run, were inconclusive,
     # or had a weaker floor.
     known = KnownLeaks(baseline, "")
@@ -416,7 +423,10 @@ def find_outdated(baseline: Baseline, observed: Observed) -> tuple[str, ...]:
 
 
 def update(baseline: Baseline, observed: Observed, today: str) -> Update:
-    """Add what is new, dated ``YYYY-MM-DD``, adjust rates and tests, drop what is fixed; what people wrote stays."""
+    """Add what is new, adjust rates and tests, drop what is fixed; keep what people wrote.
+
+    New entries get the date `today`, ``YYYY-MM-DD``.
+    """
     known = KnownLeaks(baseline, today)
     entries = list(baseline.known)
     at = {id(leak): number for number, leak in enumerate(entries)}
@@ -454,7 +464,7 @@ def update(baseline: Baseline, observed: Observed, today: str) -> Update:
 
 
 def _best_named_first(finding: Finding) -> tuple[bool, bool, bool, str, str]:
-    """Return a key to sort by: the order in which xdist workers report must not matter, and a handle leads its objects."""
+    """Return a sort key that ignores the order of xdist's reports; a handle leads its objects."""
     owner, line = own_owner(finding.culprit), own_line(finding.culprit)
     return (
         owner is None,
@@ -466,7 +476,7 @@ def _best_named_first(finding: Finding) -> tuple[bool, bool, bool, str, str]:
 
 
 def _with_findings(leak: KnownLeak, findings: Sequence[Finding]) -> KnownLeak:
-    """Return an entry with what findings of its cause add: names that it lacks, tests, and the fastest rate."""
+    """Return an entry with what its findings add: missing names, tests and the fastest rate."""
     owner = leak.owner or next(filter(None, map(_owner_of, findings)), "")
     site = leak.site or next(filter(None, map(site_of, findings)), "")
     rate = max((_rate_in(finding, leak.resource) for finding in findings), default=0.0)
@@ -484,7 +494,7 @@ def baseline_of(findings: Iterable[Finding]) -> Baseline:
 
 
 def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
-    """Drop the tests that are not among the node ids of the suite, and the entries without a test."""
+    """Drop the tests that are not node ids of the suite, and the entries without a test."""
     files = {test.partition("::")[0] for test in existing}
 
     def exists(test: str) -> bool:
@@ -496,7 +506,7 @@ def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
 
 
 def merge(baselines: Iterable[Baseline]) -> Baseline:
-    """Join several files, such as those of a matrix of Python versions; the first has the last word."""
+    """Join several files, such as those of a matrix of Python versions; the first one prevails."""
     merged: dict[tuple[str, ...], KnownLeak] = {}
     rest: dict[str, Any] = {}
     for baseline in baselines:
@@ -541,7 +551,7 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
 
 
 def _entry_for(finding: Finding, today: str, former: KnownLeak | None) -> KnownLeak:
-    """Return an entry for a finding, with what people wrote in the one of an earlier version that it replaces."""
+    """Return an entry for a finding, with what people wrote in `former`, of an earlier version."""
     path = (
         finding.culprit.where.path
         if finding.culprit is not None and finding.culprit.where is not None
@@ -579,7 +589,7 @@ def _rate_of(leak: KnownLeak, rate: float) -> float:
 
 
 def _fold(leak: KnownLeak) -> tuple[str, ...]:
-    """Sort the node ids of an entry, and replace those of a file by ``file::*`` if they are many."""
+    """Sort the node ids of an entry, and replace many of one file by ``file::*``."""
     unique = set(leak.tests)
     # The tests are what an uncertain entry is known by.
     most = math.inf if leak.is_uncertain else _MAX_TESTS_PER_FILE
@@ -596,7 +606,7 @@ def _fold(leak: KnownLeak) -> tuple[str, ...]:
 
 
 def _round_up(rate: float, resource: str) -> float:
-    """Round a rate up: to a whole number for a count of at least 1, else to two significant digits."""
+    """Round a rate up: a count of at least 1 to an integer, any other to two significant digits."""
     if rate <= 0:
         return 0.0
     if rate >= 1 and find_resource(resource).unit == "count":

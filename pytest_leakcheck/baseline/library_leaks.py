@@ -1,6 +1,7 @@
-"""Match a finding with known leaks of installed packages and of CPython: ``known_libraries.json``, and the user's own.
+"""Match a finding with known leaks of installed packages and of CPython.
 
-The file is read, and versions are compared, only when a finding has to be matched.
+They are those of ``known_libraries.json``, and the user's own. The file is read, and versions are
+compared, only when a finding has to be matched.
 """
 
 from __future__ import annotations
@@ -85,12 +86,12 @@ def read_shipped() -> tuple[LibraryLeak, ...]:
 
 @lru_cache(maxsize=4)
 def parse_lines(lines: tuple[str, ...], source: str = "configuration") -> tuple[LibraryLeak, ...]:
-    """Parse the lines ``REQUIREMENT: OWNER`` of ``leakcheck_library``; raise `InputError` if one is invalid."""
+    """Parse ``REQUIREMENT: OWNER`` lines of ``leakcheck_library``, or raise `InputError`."""
     return tuple(_parse_line(line, f"{_OPTION} = {line!r} ({source})") for line in lines)
 
 
 def find_library_leak(finding: Finding, lines: tuple[str, ...]) -> LibraryLeak | None:
-    """Return the known leak that is the cause of the worst verdict; valid ``leakcheck_library`` lines come first."""
+    """Find the known leak behind the worst verdict; valid ``leakcheck_library`` lines go first."""
     culprit, resource = finding.culprit, finding.verdict.resource
     if culprit is None:
         return None
@@ -106,7 +107,7 @@ def find_library_leak(finding: Finding, lines: tuple[str, ...]) -> LibraryLeak |
 
 
 def fits(leak: LibraryLeak, resource: str, culprit: Culprit) -> bool:
-    """Return whether a leak may be the cause of a resource's growth, whatever release is installed."""
+    """Return whether a leak may cause a resource's growth, whatever release is installed."""
     if leak.resources and resource not in leak.resources:
         return False
     # After a name comes what it contains: ".data", "['key']" or " closure cell 'cache'".

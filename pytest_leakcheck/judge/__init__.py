@@ -1,1 +1,1 @@
-"""Turn readings and budgets into verdicts and findings. This package reads no counter and no clock."""
+"""Turn readings and budgets into verdicts and findings, without reading any counter or clock."""

@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the repetition of one test found: one verdict per judged resource, in order; none follows a red one.
+    """What the repetition of one test found.
 
-    `held` are the survivors by resource (for ``unclosed``: what the collector released), if they can be identified.
+    There is one verdict per judged resource, in order; none follows a red one. `held` are the
+    survivors by resource (for ``unclosed``: what the collector released), if they can be
+    identified.
     """
 
     plan: Plan
@@ -47,7 +49,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What decides whether an outcome is red: the settings of the session, and what is known of its leaks.
+    """What decides whether an outcome is red: the session's settings and its known leaks.
 
     Attributes:
         fail_on: Outcomes that are red; ``inconclusive`` only under an explicit budget. If empty,
@@ -72,7 +74,7 @@ class Policy:
 
 
 def unavailable(resource: str, why: str, *, peak: bool = False) -> Verdict:
-    """Report that a resource cannot be read here; `peak`: the verdict is about the peak of one run."""
+    """Report that a resource cannot be read here; `peak`: the verdict is on the peak of one run."""
     return Verdict(resource, "unavailable", reason=why, peak=peak)
 
 
@@ -88,7 +90,7 @@ def _undecided(budget: Budget, reason: str, advice: str = "", **figures: Any) ->
 
 
 def missing_verdicts(plan: Plan, missing: Mapping[str, Exception]) -> tuple[Verdict, ...]:
-    """Return an ``unavailable`` verdict for each explicit budget whose resource raised an error when it was opened."""
+    """Return an ``unavailable`` verdict for each explicit budget whose resource failed to open."""
     return tuple(
         unavailable(budget.resource, str(missing[budget.resource]))
         for budget in plan.budgets
@@ -97,7 +99,7 @@ def missing_verdicts(plan: Plan, missing: Mapping[str, Exception]) -> tuple[Verd
 
 
 def without_ceiling(verdicts: Iterable[Verdict], missing: Mapping[str, str]) -> tuple[Verdict, ...]:
-    """Make ``unavailable`` what was to be judged under a limit that cannot be set, for this reason; red ones stand."""
+    """Replace verdicts under limits that cannot be set by ``unavailable`` ones; red ones stand."""
     others = (one for one in verdicts if one.resource not in missing or one.outcome in RED)
     return *others, *(unavailable(name, why) for name, why in missing.items())
 
@@ -105,7 +107,7 @@ def without_ceiling(verdicts: Iterable[Verdict], missing: Mapping[str, str]) -> 
 def no_time_left(
     budgets: Iterable[Budget], effort: Effort, seconds: float, *, restarted: bool
 ) -> tuple[Verdict, ...]:
-    """Return an ``inconclusive`` verdict for each budget: no iteration followed after the start level was read."""
+    """Return an ``inconclusive`` verdict per budget: no iteration followed the start level."""
     reason = "no time was left after warm-up"
     if restarted:
         reason = "the series was restarted (late release, frozen garbage or full cache); no time was left after that"
@@ -115,7 +117,7 @@ def no_time_left(
 
 
 def no_room_left(budgets: Sequence[Budget], resource: str, used: str) -> Verdict:
-    """Return the ``inconclusive`` verdict on a test whose next iterations would take too much of the machine."""
+    """Return the ``inconclusive`` verdict: more iterations would take too much of the machine."""
     budget = next((one for one in budgets if one.resource == resource), budgets[0])
     reason = f"stopped at {used}: more iterations would take too much of it"
     return _undecided(
@@ -139,14 +141,14 @@ def stopped_early(plan: Plan, recording: Recording) -> Verdict:
 
 
 def does_not_repeat(plan: Plan, iteration: int, ended_with: str) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test that passed at first and later failed, but not by a leak."""
+    """Return an ``inconclusive`` verdict: the test passed, and later failed, but not by a leak."""
     reason = f"not repeatable: iteration {iteration} ended with {ended_with}"
     advice = "make the test clean up after itself"
     return _undecided(plan.budgets[0], reason, advice, iterations=iteration - 1)
 
 
 def blocked(plan: Plan, iteration: int, where: str) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test that passed at first and later blocked; `where` names the call."""
+    """Return an ``inconclusive`` verdict: the test passed, then blocked; `where` names the call."""
     reason = f"not repeatable: iteration {iteration} blocked {where}"
     advice = (
         "look for what it waits for: an earlier iteration may have taken it and not given it back"
@@ -155,13 +157,16 @@ def blocked(plan: Plan, iteration: int, where: str) -> Verdict:
 
 
 def ends_differently(plan: Plan, iteration: int, how: str) -> Verdict:
-    """Return an ``inconclusive`` verdict on a failing path; `how` this iteration differs from the first one."""
+    """Return an ``inconclusive`` verdict on a failing path.
+
+    `how` says in what this iteration differs from the first one.
+    """
     reason = f"not judged: iteration {iteration} {how}"
     return replace(_undecided(plan.budgets[0], reason, iterations=iteration - 1), explicit=False)
 
 
 def _left_to_test(verdict: Verdict, fault: Fault, culprit: Culprit | None) -> Verdict:
-    """Make ``inconclusive`` a leak of what an earlier line of the test was given, which has not released it as it failed."""
+    """Make ``inconclusive`` a leak of what the test was given earlier and kept when it failed."""
     earlier = fault.find_earlier(culprit) if verdict.outcome in RED else None
     if earlier is None or fault.entry is None:
         return verdict
@@ -172,14 +177,14 @@ def _left_to_test(verdict: Verdict, fault: Fault, culprit: Culprit | None) -> Ve
 
 
 def fails_alone(plan: Plan, ended_with: str) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test that passed in the session, but not alone in a separate process."""
+    """Return an ``inconclusive`` verdict: the test passed in the session, but not in isolation."""
     reason = f"not repeatable: alone in a separate process, it ended with {ended_with}"
     advice = "make the test independent of those before it, or measure it without isolate"
     return _undecided(plan.budgets[0], reason, advice)
 
 
 def did_not_recur(verdict: Verdict) -> Verdict:
-    """Return the ``inconclusive`` verdict in place of a leak that did not recur while its cause was searched for."""
+    """Return ``inconclusive`` in place of a leak that did not recur in the search for its cause."""
     reason = (
         f"{verdict.reason}, but it did not recur while traced: it depends on time, or has ended"
     )
@@ -188,7 +193,10 @@ def did_not_recur(verdict: Verdict) -> Verdict:
 
 
 def judged_again(verdict: Verdict, withdrawn: Verdict, *, recurred: bool = False) -> Verdict:
-    """Add the leak that was withdrawn to the verdict on the series that followed; `recurred`: only its cause is unknown."""
+    """Add the leak that was withdrawn to the verdict on the series that followed.
+
+    `recurred`: the leak recurred in the search, and only its cause is unknown.
+    """
     if verdict.outcome == "ok":
         return verdict.adding(f"grew at first, and stopped after {withdrawn.iterations} iterations")
     if verdict.outcome == "inconclusive":
@@ -202,7 +210,7 @@ def recalled(verdict: Verdict, test: str) -> Verdict:
 
 
 def measurement_failed(budget: Budget, reason: str) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test that an error of the plugin kept from being measured."""
+    """Return an ``inconclusive`` verdict: an error of the plugin prevented the measurement."""
     return _undecided(
         budget,
         reason,
@@ -211,7 +219,7 @@ def measurement_failed(budget: Budget, reason: str) -> Verdict:
 
 
 def left_early(result: Result, step: int | None) -> Result:
-    """Return the result of a loop that was left in this step, or never begun: ``inconclusive``, unless red already."""
+    """Make the result of a loop left early, or never begun, ``inconclusive`` unless it is red."""
     if any(verdict.outcome in RED for verdict in result.verdicts):
         return result
     reason = (
@@ -224,7 +232,7 @@ def left_early(result: Result, step: int | None) -> Result:
 
 
 def interrupted(result: Result) -> Result:
-    """Return the result of a test that Ctrl-C ended, with what its counters have done so far as ``inconclusive``.
+    """Return the result of a test that Ctrl-C ended: ``inconclusive``, with the growth so far.
 
     Verdicts given before stay; after a red one, no other resource is judged. The others never fail
     the test.
@@ -260,7 +268,7 @@ def _so_far(budget: Budget, result: Result) -> Verdict:
 def sizes_interrupted(
     resources: Iterable[str], scaled: Scaled, size: int, sizes: int
 ) -> list[Verdict]:
-    """Return an ``inconclusive`` verdict for each resource of a test that Ctrl-C ended at one size of its axis."""
+    """Return an ``inconclusive`` verdict per resource: Ctrl-C ended the test at this size."""
     names = tuple(resources)
     peaks = []
     for point in scaled.points:
@@ -284,14 +292,14 @@ def sizes_interrupted(
 
 
 def process_interrupted(plan: Plan, iteration: int) -> Verdict:
-    """Return the ``inconclusive`` verdict on a test that Ctrl-C ended in a separate process; its readings are lost."""
+    """Return an ``inconclusive`` verdict: Ctrl-C ended the process, and its readings are lost."""
     where = f"in iteration {iteration}" if iteration else "before the first iteration"
     reason = f"interrupted {where} in a separate process, whose readings are lost; not judged"
     return _undecided(plan.budgets[0], reason, iterations=max(0, iteration - 1), tolerated=True)
 
 
 def process_lost(resource: str, iterations: int, reason: str, advice: str) -> Verdict:
-    """Return an ``inconclusive`` verdict for a test whose process ended before it reported a verdict."""
+    """Return an ``inconclusive`` verdict: the process ended before it reported a verdict."""
     return Verdict(resource, "inconclusive", iterations=iterations, reason=reason, advice=advice)
 
 
@@ -300,7 +308,7 @@ def _advise_more_time(effort: Effort, seconds: float) -> str:
 
 
 def conclude(result: Result, policy: Policy) -> Finding:
-    """Judge a whole test by the verdicts on its resources; one stopped before its first verdict is ``inconclusive``."""
+    """Judge a whole test by the verdicts on its resources; ``inconclusive`` if it has none."""
     verdicts = result.verdicts or (stopped_early(result.plan, result.recording),)
     out_of_time = _find_out_of_time(result, verdicts)
     verdicts = tuple(one for one in verdicts if one.resource not in out_of_time)
@@ -328,7 +336,7 @@ def conclude(result: Result, policy: Policy) -> Finding:
 
 
 def _account_for_known(finding: Finding, policy: Policy) -> Finding:
-    """Make a red finding on a known leak yellow; one that is red nevertheless, or a mere warning, says why."""
+    """Make a red finding on a known leak yellow; one that stays red, or only warns, says why."""
     worst, *others = finding.verdicts
     # A budget in the code is a contract, which no file takes back.
     may_be_known = worst.outcome in ("leak", "unclosed") and not worst.explicit
@@ -380,9 +388,10 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
     reason: str = "",
     culprits: Sequence[Culprit] = (),
 ) -> Finding:
-    """Judge a test that was run at each size of an axis, by at least one verdict and at most one culprit per resource.
+    """Judge a test that was run at each size of an axis.
 
-    `recording` is that of the whole test; `scaled` has those of its runs. The policy's `fail_on` and `missing` count.
+    There is at least one verdict, and at most one culprit per resource. `recording` is that of the
+    whole test; `scaled` has those of its runs. The policy's `fail_on` and `missing` count.
     """
     verdicts = _colour_worst_first(judged, policy)
     worst = verdicts[0]
@@ -403,7 +412,7 @@ def conclude_sizes(  # noqa: PLR0913, PLR0917 - the results, the budgets and the
 
 
 def _find_out_of_time(result: Result, verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """Return what was undecided when a slow unmarked test ran out of time; it is judged on countable resources."""
+    """Return what a slow unmarked test left undecided: only countable resources are judged."""
     if not result.plan.screen or result.recording.stopped != "time":
         return ()
     undecided = [one.resource for one in verdicts if one.outcome == "inconclusive"]
@@ -415,16 +424,16 @@ def _find_out_of_time(result: Result, verdicts: Iterable[Verdict]) -> tuple[str,
 def _colour_worst_first(
     verdicts: Iterable[Verdict], policy: Policy, spared: Container[str] = ()
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts (at least one) with colours, the worst first; outcomes in `spared` are yellow at most."""
+    """Colour the verdicts (at least one), the worst first; those in `spared` are yellow at most."""
     coloured = [replace(one, colour=_choose_colour(one, policy, spared)) for one in verdicts]
     order = ("red", "yellow", "green")
     # Of equal outcomes, one whose resource has grown says more.
     worst = min(
         coloured,
-        key=lambda one: (
-            order.index(one.colour or "green"),
-            WORST_FIRST.index(one.outcome),
-            one.slope <= 0 and one.level <= 0,
+        key=lambda verdict: (
+            order.index(verdict.colour or "green"),
+            WORST_FIRST.index(verdict.outcome),
+            verdict.slope <= 0 and verdict.level <= 0,
         ),
     )
     return worst, *(one for one in coloured if one is not worst)

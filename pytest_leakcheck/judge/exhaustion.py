@@ -1,4 +1,7 @@
-"""Identify the resource that ran out from the error, and judge its growth until then. Reads no counter and no clock."""
+"""Identify the resource that ran out from the error, and judge its growth until then.
+
+This module reads no counter and no clock.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ _TENSORFLOW_ERROR: Final = "ResourceExhaustedError"
 
 
 def exhausted_by(error: BaseException) -> tuple[str, ...]:
-    """List what may have run out, by an error and its causes; libraries and workers may say it only in the message."""
+    """List what may have run out, by an error and its causes.
+
+    Libraries and workers may say it only in the message.
+    """
     for cause in causes(error):
         if isinstance(cause, MemoryError):
             return exhausting("memory")
@@ -48,7 +54,7 @@ def exhausted_by(error: BaseException) -> tuple[str, ...]:
 
 
 def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
-    """Judge a series that ended because a resource ran out: a leak if the series grew until the failure.
+    """Judge a series that ended as a resource ran out: a leak if the series grew until then.
 
     None if the resource is not the cause: it rose in under half of the iterations, or did not end
     above its start.
@@ -62,7 +68,10 @@ def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:
 
 
 def over_ceiling(name: str, size: int, series: Series | None, error: str) -> Verdict:
-    """Judge a resource that ran out under its ceiling without growth; before the start level, `series` is empty or None."""
+    """Judge a resource that ran out under its ceiling without growth.
+
+    Before the start level, `series` is empty or None.
+    """
     resource = find_resource(name)
     limit = (
         f"{size:,} {resource.plural}"
@@ -82,7 +91,7 @@ def over_ceiling(name: str, size: int, series: Series | None, error: str) -> Ver
 
 
 def device_lost(series: Series, budget: Budget, error: str) -> Verdict:
-    """Judge the memory of a device that no longer responds; its readings then repeat the last that succeeded."""
+    """Judge the memory of a device that is lost; its readings repeat the last successful one."""
     reason = f"the device was lost by iteration {series.iterations}: {error}"
     advice = "check the driver's log, and run the test again"
     return _judge_so_far(series, budget, "inconclusive", reason, advice=advice)
@@ -104,7 +113,7 @@ def _judge_so_far(
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error in one line: for that of a worker process, the last line of the worker's own traceback."""
+    """Return an error in one line; for a worker's error, the last line of its own traceback."""
     lines = str(error).strip().splitlines() or [""]
     said = lines[-1] if "Original Traceback" in str(error) else lines[0]
     name = type(error).__name__
@@ -112,7 +121,7 @@ def first_line(error: BaseException) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, then its cause or else the error that was being handled when it was raised, and so on."""
+    """Yield an error, its cause or else the error handled when it was raised, and so on."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

@@ -1,4 +1,4 @@
-"""Decide whether readings are `growing`, `flat` or `undecided`. Reads no budget, no counter and no clock.
+"""Decide whether readings are `growing`, `flat` or `undecided`, without budget, counter or clock.
 
 **The rule.** Only the part of a run that cannot be warm-up is judged. After n iterations, with
 readings x[0] ... x[n], let W3 = [n/2, n] and W12 = [n/8, n/2]; the first eighth is ignored.
@@ -97,10 +97,12 @@ _FLOOR_FACTORS: Final = ((13, 6.0), (30, 8.5), (1 << 40, 10.0))
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The growth of one series, by the rule; `steps` are the indices at which the lower envelope rose, in W12 and W3.
+    """The growth of one series, by the rule.
 
-    `slope` is the growth per iteration over the second half, in the unit of the readings, or 0 if flat; `earlier` is
-    that over W12, to distinguish decay from lasting growth. `quiet` is the number of iterations since the last step.
+    `steps` are the indices at which the lower envelope rose, in W12 and W3. `slope` is the growth
+    per iteration over the second half, in the unit of the readings, or 0 if flat; `earlier` is that
+    over W12, to distinguish decay from lasting growth. `quiet` is the number of iterations since
+    the last step.
     """
 
     state: State
@@ -111,7 +113,7 @@ class Growth:
 
 
 def looks(last: int) -> Iterator[int]:
-    """Yield the iterations after which to look for a verdict: 10, 13, 17, 22, ... (a quarter more each) and `last`."""
+    """Yield the iterations to look at: 10, 13, 17, 22, ... (a quarter more each) and `last`."""
     n = FIRST_LOOK
     while n < last:
         yield n
@@ -165,7 +167,10 @@ def growth(
 
 
 def is_steady(readings: Sequence[int]) -> bool:
-    """Return whether a noise-free series grows in nearly every iteration at one rate, unlike a cache filled at random."""
+    """Return whether a noise-free series grows in nearly every iteration at one rate.
+
+    A cache that is filled at random does not.
+    """
     # Medians are compared, so that one larger step, such as a doubled table of the interpreter,
     # changes nothing. Measured: numpy's cache of small blocks grows by some 300 bytes per iteration
     # for hundreds of them, at first in 7 of 10.
@@ -184,7 +189,10 @@ def upper_median(steps: Collection[int]) -> int:
 
 
 def decays(grown: Growth) -> bool:
-    """Return whether a series without noise slows down; with noise, the rates are too uncertain at that stage."""
+    """Return whether a series without noise slows down.
+
+    With noise, the rates are too uncertain at that stage.
+    """
     return grown.slope < _MIN_LASTING_RATIO * grown.earlier
 
 
@@ -200,7 +208,7 @@ def _persists(late: Sequence[float], slope: float, earlier: float) -> bool:
 
 
 def _rate(window: Sequence[float]) -> float:
-    """Return the growth per iteration from the minimum of the first third to that of the last, between their starts."""
+    """Return the growth per iteration from the first third's minimum to the last third's."""
     third = max(1, len(window) // 3)
     distance = len(window) - third
     return (min(window[-third:]) - min(window[:third])) / distance if distance else 0.0
@@ -214,10 +222,10 @@ def _find_envelope_steps(levelled: Sequence[float], start: int, tail: int) -> tu
 
 
 def detect_sawtooth(readings: Sequence[int]) -> tuple[int, float] | None:
-    """Return the usual rise and the mean fall of a counter that rises steadily and now and then falls by several rises.
+    """Return the usual rise and the mean fall of a counter that rises and falls like a sawtooth.
 
-    None without this pattern, which handles that only a garbage collector releases cause, and
-    flushed buffers.
+    Such a counter rises steadily, and now and then falls by several rises. None without this
+    pattern, which handles that only a garbage collector releases cause, and flushed buffers.
     """
     steps = [after - before for before, after in pairwise(readings)]
     (rise, times), *_ = Counter(steps).most_common(1) or [(0, 0)]
@@ -258,7 +266,7 @@ def _is_flat(  # noqa: PLR0913 - what was found of the series so far
 
 
 def _comes_back(before: Sequence[float], last: Sequence[float], slack: float) -> bool:
-    """Return whether the last fall lasts or is usual; else a large release may hide a leak, unless within the slack."""
+    """Return whether the last fall lasts, is usual or within `slack`; else it may hide a leak."""
     low = min(last)
     at = next(i for i, value in enumerate(last) if value <= low + slack)
     fall = max(*before, *last[: at + 1]) - low
@@ -293,10 +301,10 @@ def detection_floor(
     first_look: int,
     quiet: int | None = None,
 ) -> float | None:
-    """Return the least sustained growth per iteration that would have been called a leak; None for too short a series.
+    """Return the least sustained growth per iteration that would have been called a leak.
 
-    The readings were judged clean. `quiet` is the number of iterations since the lower envelope
-    last rose, for counts without noise.
+    None if the series is too short. The readings were judged clean. `quiet` is the number of
+    iterations since the lower envelope last rose, for counts without noise.
     """
     if quiet is not None:
         return (

@@ -159,7 +159,7 @@ class _Case:
 
 
 def _explain_doubt(case: _Case) -> str:
-    """Return, as the end of a sentence, why there may be no growth, or why it may have ended; empty without a doubt."""
+    """Return why growth may be absent or ended, as the end of a sentence; empty without a doubt."""
     law, peaks = case.law, case.peaks
     if law.growth <= max(2 * law.resolution, 1):
         return f", too close to the resolution ({case.amount(max(law.resolution, 1))})"
@@ -182,7 +182,7 @@ def _explain_doubt(case: _Case) -> str:
 
 
 def _judge_no_growth(case: _Case) -> Verdict:
-    """Judge peaks constant on the whole: ``ok``, unless they fall and rise again, or vary between too few sizes."""
+    """Judge peaks without growth: ``ok`` unless they fall and rise, or vary over too few sizes."""
     law, sizes, peaks = case.law, case.sizes, case.peaks
     if law.settles is not None:
         # Growth over the last two steps would have been detected.
@@ -204,7 +204,7 @@ def _judge_no_growth(case: _Case) -> Verdict:
 
 
 def _judge_order(case: _Case, bound: OrderBound) -> Verdict:
-    """Judge a bound by a law: O(1) allows growth that has ended; of the others, the exponents are compared."""
+    """Judge a bound by a law: O(1) allows growth that has ended; the others compare exponents."""
     seen, exponents = f"{case.describe()}, {bound} allowed", case.law.exponents
     if exponents is None:
         return _judge_no_growth(case) if bound.exponent is None else case.say("ok", seen)
@@ -224,7 +224,7 @@ def _judge_order(case: _Case, bound: OrderBound) -> Verdict:
 
 
 def _judge_slope(case: _Case, bound: SlopeBound) -> Verdict:
-    """Judge a bound on the slope: over all sizes or, if the curve gets steeper, over the last step."""
+    """Judge the slope over all sizes or, if the curve gets steeper, over the last step."""
     law, where = case.law, ""
     slope, (low, high) = law.slope, law.slopes
     if law.exponent is not None and law.exponent > 1 + BORDER:
@@ -265,18 +265,18 @@ def _judge_formula(case: _Case, bound: FormulaBound, *, lower: bool) -> Verdict:
 
 
 def advise_ranks(verdict: Verdict, aim: FigureBound, scaled: Scaled) -> Verdict:
-    """Add advice if the sum over the ranks is too high because each takes as much as the only rank of a world of 1."""
+    """Add advice if the sum over the ranks is too high because each takes as much as one alone."""
     alone, world = scaled.points[0], scaled.points[-1]
     # Ranks that are threads share the counters of their process, except gauges.
-    each = [peak for recording in world.recordings for peak in peaks_of(recording, aim.resource)]
-    one = alone.peak(aim.resource, "total") if alone.size == 1 else 0
+    peaks = [peak for recording in world.recordings for peak in peaks_of(recording, aim.resource)]
+    peak_alone = alone.peak(aim.resource, "total") if alone.size == 1 else 0
     over = (
         verdict.outcome == "over_budget"
         and aim.figure == "total"
-        and one > 0
-        and len(each) == world.size
+        and peak_alone > 0
+        and len(peaks) == world.size
     )
-    if not over or any(abs(peak - one) > _SAME_PEAK * one for peak in each):
+    if not over or any(abs(peak - peak_alone) > _SAME_PEAK * peak_alone for peak in peaks):
         return verdict
     advice = (
         f"each rank takes as much as one alone: divide what is meant for all ranks by {scaled.axis}"
@@ -285,7 +285,7 @@ def advise_ranks(verdict: Verdict, aim: FigureBound, scaled: Scaled) -> Verdict:
 
 
 def judge_peak(budget: Budget, point: Point | None, ended: str) -> Verdict:
-    """Judge the peak of one resource; `point` is None if its process ended without a result, as `ended` says."""
+    """Judge the peak of one resource; without a `point`, its process ended as `ended` says."""
     if point is None:
         reason = f"no peak: the process that measured it {ended}"
         return Verdict(budget.resource, "inconclusive", reason=reason, peak=True)

@@ -1,18 +1,19 @@
-"""Judge one series (the readings of one counter, one per iteration) by its readings, a budget and a hint.
+"""Judge a series (one counter's readings, one per iteration) by its readings, a budget and a hint.
 
 This module reads no counter and no clock. The questions, in this order:
 
 0. Does a count in other processes rise, and fall now and then? If their garbage collectors account
-for the falls, only
-   they release the resource; if something unknown does, nothing else can be decided.
+   for the falls, only they release the resource; if something unknown does, nothing else can be
+   decided.
 1. Does the series grow (`judge.growth`)? That is enough for countable resources (descriptors,
-threads, ...). Memory and
-   gc objects must grow for a minimum number of iterations, the horizon, because a bounded cache
-   that is still filling may explain it. If the growth would reach the limit of the process within a
-   production run, it is a leak at once. 1a, before it: does something other than the test cause the
-   growth? 1b, after it: does a bounded cache account for it?
-2. Is the level exceeded? That needs no horizon, only a counter that has settled. 3. Does only the
-garbage collector release the resource? Question 1 is asked of the running sum of what it released.
+   threads, ...). Memory and gc objects must grow for a minimum number of iterations, the horizon,
+   because a bounded cache that is still filling may explain it. If the growth would reach the limit
+   of the process within a production run, it is a leak at once.
+   1a, before it: does something other than the test cause the growth?
+   1b, after it: does a bounded cache account for it?
+2. Is the level exceeded? That needs no horizon, only a counter that has settled.
+3. Does only the garbage collector release the resource? Question 1 is asked of the running sum of
+   what it released.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ from pytest_leakcheck.model.units import format_amount, format_count, format_rat
 class Profile:
     """How many iterations a kind of counter is observed for.
 
-    `clean` is the minimum for an ``ok``: 13 iterations without a rise exclude a leak in every 3rd iteration with 99 %
-    confidence; the 50 that memory needs exclude one in every 11th. A series may be called growing from the first look
-    at or after `leak`. Growth is a leak only after `horizon`, because caches of up to about this size may fill.
+    `clean` is the minimum for an ``ok``: 13 iterations without a rise exclude a leak in every 3rd
+    iteration with 99 % confidence; the 50 that memory needs exclude one in every 11th. A series may
+    be called growing from the first look at or after `leak`. Growth is a leak only after `horizon`,
+    because caches of up to about this size may fill.
     """
 
     clean: int
@@ -127,7 +129,7 @@ class Context:
     effort: Effort = field(default_factory=Effort)
 
     def is_fatal(self, slope: float) -> bool:
-        """Return whether the production run that the test represents would die of this growth per iteration."""
+        """Return whether the represented production run would die of this growth per iteration."""
         return self.headroom is not None and slope * self.effort.run_length >= self.headroom
 
 
@@ -163,7 +165,10 @@ NO_HINT: Final = Hint(rate=0.0)
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """One series with its growth; `collected` is that of what the collector released, `wander` the largest late fall."""
+    """One series with its growth.
+
+    `collected` is the growth of what the collector released, `wander` the largest late fall.
+    """
 
     series: Series
     budget: Budget
@@ -229,7 +234,7 @@ class _Case:
 def judge(
     series: Series, budget: Budget, context: Context | None = None, hint: Hint = NO_HINT
 ) -> Verdict | None:
-    """Judge at least two readings; None if more iterations are needed, but never with ``context.final``."""
+    """Judge two or more readings; None if more are needed, but never with ``context.final``."""
     case = _examine(series, budget, context or Context(), hint)
     return (
         _check_releases_elsewhere(case)
@@ -244,7 +249,7 @@ def judge(
 
 
 def judge_known(series: Series, budget: Budget) -> Verdict | None:
-    """Judge a few iterations as if their cause were known; None unless the series rises by as much in each of them.
+    """Judge a few iterations as if their cause were known; None unless all rise by the same amount.
 
     Unclosed are the resources of which the collector releases as many after each iteration.
     """
@@ -262,7 +267,7 @@ def judge_known(series: Series, budget: Budget) -> Verdict | None:
 
 
 def judge_once(series: Series, budget: Budget) -> Verdict:
-    """Judge a block that ran once, by the difference of its two readings and a budget with a level."""
+    """Judge a block that ran once by the difference of its two readings and a budgeted level."""
     case = _examine(series, budget, Context(final=True), NO_HINT)
     readings = case.series.readings
     level, allowed, released = (
@@ -343,14 +348,14 @@ def _check_releases_elsewhere(case: _Case) -> Verdict | None:
 
 
 def _check_other_cause(case: _Case) -> Verdict | None:
-    """Question 1a: something other than the test causes the growth, or ends it, however long the test runs."""
+    """Question 1a: something else causes the growth, or ends it however long the test runs."""
     if not case.hint.advice or case.grown.state != "growing" or _ends_too_late(case):
         return None
     return case.say("inconclusive", case.hint.text, case.hint.advice)
 
 
 def _ends_too_late(case: _Case) -> bool:
-    """Return whether the process dies before the cause ends, or a production run is over by then."""
+    """Return whether the process dies, or a production run is over, before the cause ends."""
     within, headroom = case.hint.within, case.context.headroom
     dies = within > 0 and headroom is not None and case.grown.slope * within - case.level > headroom
     return dies or within >= case.context.effort.run_length
@@ -416,7 +421,7 @@ def _describe_growth(case: _Case) -> str:
 
 
 def _check_filling(case: _Case) -> Verdict | None:
-    """Question 1b: a bounded cache accounts for the growth. A leak up to about half as fast would not be detected."""
+    """Question 1b: a bounded cache explains growth, and hides leaks up to about half as fast."""
     end, level, headroom = case.hint.at_most, case.budget.level, case.context.headroom
     if end is None or case.grown.state == "flat":
         return None
@@ -427,8 +432,9 @@ def _check_filling(case: _Case) -> Verdict | None:
 
 
 def _is_kept_by_allocator(case: _Case) -> bool:
-    """Return whether resident memory may grow by fragmentation, which slows down and shows in no exact counter."""
-    # Growth that keeps its rate is memory that no allocator counts, such as pages of a mapping.
+    """Return whether resident memory may grow by fragmentation."""
+    # Fragmentation slows down, and shows in no exact counter. Growth that keeps its rate is memory
+    # that no allocator counts, such as pages of a mapping.
     if not _is_unshown(case):
         return False
     if case.budget.judges_all_growth and case.n < case.horizon:
@@ -437,7 +443,7 @@ def _is_kept_by_allocator(case: _Case) -> bool:
 
 
 def _lasts(case: _Case) -> bool:
-    """Return whether growth that no exact counter shows keeps its rate, for long enough or up to a high level."""
+    """Return whether unshown growth keeps its rate, for long enough or up to a high level."""
     slope, earlier = case.grown.slope, case.grown.earlier
     keeps_rate = earlier > 0 and _LASTING_RATIO <= slope / earlier <= 1 / _LASTING_RATIO
     is_enough = case.n >= _UNSHOWN.horizon or case.level >= _MUCH
@@ -587,7 +593,7 @@ def _explain_undecided(case: _Case) -> Verdict | None:
 
 
 def _advise_allowance(case: _Case) -> str:
-    """Return how to allow slow growth by a library, which no number of iterations makes ``ok``; empty if it is fast."""
+    """Return how to allow slow growth by a library, which never becomes ``ok``; empty if fast."""
     name, budget, slope = case.series.resource, case.budget, case.grown.slope
     grows = case.grown.state == "growing" and case.resource.unit == "bytes" and budget.over is None
     if (

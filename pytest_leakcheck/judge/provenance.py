@@ -1,4 +1,4 @@
-"""Qualify a verdict by what the readings do not show: whose the growth is, and what the count leaves out or adds."""
+"""Qualify a verdict by what the readings do not show: whose growth it is, what is miscounted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pytest_leakcheck.model.resources import DESCRIPTORS
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What is known of a count in addition to its readings. Texts are parts of a sentence; an empty one says nothing.
+    """What is known of a count in addition to its readings.
+
+    Texts are parts of a sentence; an empty one says nothing.
 
     Attributes:
         unknown: The number of entries in `folder` that count for no process, because their origin
@@ -36,7 +38,7 @@ class Provenance:
 
 
 def qualify(verdict: Verdict, provenance: Provenance) -> Verdict:
-    """Return the verdict with what is known: ``inconclusive`` if the count is not that of the test."""
+    """Add what is known to a verdict: ``inconclusive`` if the count is not that of the test."""
     if verdict.outcome == "ok":
         if provenance.hidden:
             return _miscounted(verdict, provenance.hidden)
@@ -53,7 +55,7 @@ def qualify(verdict: Verdict, provenance: Provenance) -> Verdict:
 
 
 def _miscounted(verdict: Verdict, reason: str) -> Verdict:
-    """Return the ``inconclusive`` verdict on objects or descriptors if the test changes which ones are counted."""
+    """Return ``inconclusive`` for objects or descriptors whose counting the test has changed."""
     advice = "call it in a fixture of wider scope, or bound memory: heap_budget()"
     if verdict.resource == DESCRIPTORS:
         advice = "close or copy only descriptors that the test has opened"

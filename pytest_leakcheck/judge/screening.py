@@ -38,11 +38,11 @@ _NONE_HELD: Final[Mapping[str, int]] = MappingProxyType({})
 def screen(
     series: Sequence[tuple[Series, Budget]], held: Mapping[str, int] = _NONE_HELD
 ) -> tuple[Verdict, ...]:
-    """Return an ``ok`` for each resource, with the smallest leak that would have shown; nothing if any has risen.
+    """Return an ``ok`` with a detection floor for each resource; nothing if any has risen.
 
-    The readings are one at the start and one per iteration. `held` is how much of a resource
-    bounded caches hold, and nothing else does, in its unit: what they have gained in the second
-    half of these iterations.
+    The floor is the smallest leak that would have shown. The readings are one at the start and one
+    per iteration. `held` is how much of a resource bounded caches hold, and nothing else does, in
+    its unit: what they have gained in the second half of these iterations.
     """
     if any(find_risen(series, held)):
         return ()
@@ -52,7 +52,7 @@ def screen(
 
 
 def at_rest(series: Sequence[tuple[Series, Budget]]) -> tuple[Verdict, ...]:
-    """Return an ``ok`` for each resource, as `screen`; nothing if a counter has moved since the start level."""
+    """Return an ``ok`` per resource, as `screen`; nothing if any moved since the start level."""
     if any(_has_moved(one, budget) for one, budget in series):
         return ()
     return tuple(_pass(one, budget, one.iterations, 0) for one, budget in series)
@@ -96,26 +96,26 @@ def find_risen(
     series: Iterable[tuple[Series, Budget]], held: Mapping[str, int] = _NONE_HELD
 ) -> Iterable[tuple[Series, Budget]]:
     """Yield those of the series that have risen by more than caches hold, as in `screen`."""
-    for one, budget in series:
-        middle, entries = one.iterations // 2, held.get(one.resource, 0)
-        grown = one.readings[-1] - one.readings[middle] - entries
-        often = not entries and _rises_mostly(one, budget)
-        if grown >= _min_rise(budget, middle) or often or any(one.released[-middle:]):
-            yield one, budget
+    for counter, budget in series:
+        middle, entries = counter.iterations // 2, held.get(counter.resource, 0)
+        grown = counter.readings[-1] - counter.readings[middle] - entries
+        often = not entries and _rises_mostly(counter, budget)
+        if grown >= _min_rise(budget, middle) or often or any(counter.released[-middle:]):
+            yield counter, budget
 
 
 def deserve_second_look(risen: Iterable[tuple[Series, Budget]]) -> bool:
-    """Return whether the series that have risen by the first look may have done so once, and not in each iteration."""
+    """Return whether what rose by the first look may have risen once, and not in each iteration."""
     return all(
-        one.iterations == ITERATIONS
-        and not any(one.released)
+        series.iterations == ITERATIONS
+        and not any(series.released)
         # A count has not risen in both halves, as bytes may by chance.
         and not (
-            one.readings[MIDDLE] - one.readings[0] >= _min_rise(budget, MIDDLE)
+            series.readings[MIDDLE] - series.readings[0] >= _min_rise(budget, MIDDLE)
             and budget.traits.unit == "count"
         )
-        and not _rises_mostly(one, budget)
-        for one, budget in risen
+        and not _rises_mostly(series, budget)
+        for series, budget in risen
     )
 
 

@@ -1,1 +1,1 @@
-"""Measure a test, a loop or a block of code, and find the cause of its growth, without importing pytest."""
+"""Measure a test, loop or block of code, and find the cause of growth, without importing pytest."""

@@ -53,7 +53,7 @@ _SHARED_INTS: Final = range(-5, 257)
 
 @dataclass(frozen=True, slots=True)
 class CacheFill:
-    """The entries that bounded owners (see `BoundedOwners`) have gained or replaced since the start.
+    """The entries that bounded owners (see `BoundedOwners`) gained or replaced since the start.
 
     Attributes:
         text: The owner that holds most of the resource, such as ``lru_cache of load: 128 of 256``.
@@ -76,7 +76,7 @@ class CacheFill:
 
 @dataclass(slots=True)
 class Pruned:
-    """A plain container from which the program removes entries; `filled` is how many it had at the start."""
+    """A plain container from which the program removes entries; it began with `filled` ones."""
 
     container: Any
     name: str
@@ -110,7 +110,11 @@ class _OwnerAtStart:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What the last measurement knew: bounded owners, pandas' references to views, and how much the program had frozen."""
+    """What the last measurement knew of the process.
+
+    `owners` are bounded, `views` are pandas' references to views, and `frozen` is how many objects
+    the program had frozen.
+    """
 
     owners: tuple[weakref.ref[Any], ...]
     views: list[Any]
@@ -121,7 +125,7 @@ _seen: _Seen | None = None
 
 
 def _candidates() -> Sequence[Any]:
-    """Return the objects to search for bounded owners: all in the first measurement of a process, later the young ones."""
+    """Return the objects to search for owners: at first all, in later measurements young ones."""
     if _seen is not None and gc.get_freeze_count() <= _seen.frozen:
         return [*gc.get_objects(0), *gc.get_objects(1)]
     # The program may have frozen objects itself. Its caches are then listed only while nothing is
@@ -151,7 +155,7 @@ def _find_views(objects: Sequence[Any]) -> list[Any]:
 
 
 def new_views() -> frozenset[int]:
-    """Return the ``id()`` of pandas' references to views that were created since all objects were frozen."""
+    """Return the ``id()`` of pandas' references to views created since all objects were frozen."""
     return frozenset(map(id, _find_views(gc.get_objects())))
 
 
@@ -192,13 +196,13 @@ class BoundedOwners:
         self._remember(objects, new=False)
         known = {id(views) for views, _then in self._views}.union(new)
         self._views += [
-            (one, len(one.referenced_blocks))
-            for one in _find_views(objects)
-            if id(one) not in known
+            (views, len(views.referenced_blocks))
+            for views in _find_views(objects)
+            if id(views) not in known
         ]
 
     def add_pruned(self, pruned: Pruned) -> bool:
-        """Record a container that fills, and return whether it may do so longer: it was not known, and is not full."""
+        """Record a container; return whether it may fill longer: it was unknown and is not full."""
         if pruned.entries >= pruned.most or any(
             one.container is pruned.container for one in self._pruned
         ):
@@ -207,23 +211,24 @@ class BoundedOwners:
         return True
 
     def count_undecided(self) -> tuple[int, int]:
-        """Return how many entries a container without a known bound has gained since the start, and still may gain."""
-        for one in self._pruned:
-            if not one.eviction.bound and one.filled < one.entries < one.most:
-                return one.entries - one.filled, one.most - one.entries
+        """Return the entries that a container of unknown bound has gained, and may still gain."""
+        for pruned in self._pruned:
+            if not pruned.eviction.bound and pruned.filled < pruned.entries < pruned.most:
+                return pruned.entries - pruned.filled, pruned.most - pruned.entries
         return 0, 0
 
     def find_earlier(self, new: Collection[int]) -> bool:
-        """Record what existed at the start and was unknown; return whether there was any, so that the series must restart.
+        """Record what existed at the start and was unknown; return whether there was any.
 
-        Call it while nothing is frozen; `new` are the `new_views` of before.
+        If so, the series must restart. Call it while nothing is frozen; `new` are the `new_views`
+        of before.
         """
         known = len(self._start), len(self._views)
         self._add(gc.get_objects(), new)
         return known != (len(self._start), len(self._views))
 
     def keep(self) -> None:
-        """Keep the owners for the next measurement; call it before the harness unfreezes objects."""
+        """Keep the owners for the next measurement; call it before objects are unfrozen."""
         global _seen  # noqa: PLW0603 - what is known of the process outlives a measurement
         self._add(gc.get_objects())
         owners = tuple(start.owner for start in self._start)
@@ -231,7 +236,7 @@ class BoundedOwners:
         self._views = []
 
     def restart(self) -> None:
-        """Take the current state as the start: only entries added from now on can explain growth."""
+        """Take the current state as the start: only entries added from now on explain growth."""
         for start in self._start:
             owner = start.owner()
             filled, bound, _name = _read_fill(owner) or (0, 0, "")
@@ -252,7 +257,7 @@ class BoundedOwners:
         return frozenset(map(id, (*owners, *tables)))
 
     def filling(self, resource: str, identities: Collection[Hashable] = ()) -> CacheFill | None:
-        """Return how much of a resource the new entries of the owners hold; None if they hold nothing.
+        """Return how much of a resource the owners' new entries hold; None if they hold nothing.
 
         Owners that are still filling or have just become full have new entries. Among the owners
         created since the start, only the one that holds most counts, because a growing number of
@@ -287,7 +292,7 @@ class BoundedOwners:
         )
 
     def _measure_pandas_views(self, resource: str) -> CacheFill | None:
-        """Return what pandas' weak references to views hold: it removes dead ones only if there are 500 or more."""
+        """Return what pandas' weak references to views hold: dead ones stay until there are 500."""
         gained = sum(max(0, len(views.referenced_blocks) - then) for views, then in self._views)
         if find_resource(resource).made_of not in ("objects", "blocks") or not gained:
             return None
@@ -313,7 +318,7 @@ class BoundedOwners:
 def _measure_gain(
     start: _OwnerAtStart, resource: str, identities: Collection[Hashable]
 ) -> CacheFill | None:
-    """Return how much new entries hold; a full owner may grow until larger ones have replaced all entries once."""
+    """Return what new entries hold; a full owner may grow until larger ones replaced all once."""
     owner = start.owner()
     filled, bound, name = _read_fill(owner) or (0, 0, "")
     gained = filled - start.filled
@@ -344,33 +349,35 @@ def _measure_gain(
     )
 
 
-def _measure_pruned(one: Pruned, resource: str) -> CacheFill | None:
-    filled, most, by = one.entries, one.most, one.eviction.by
-    gained = filled - one.filled
+def _measure_pruned(pruned: Pruned, resource: str) -> CacheFill | None:
+    filled, most, by = pruned.entries, pruned.most, pruned.eviction.by
+    gained = filled - pruned.filled
     if gained <= 0 or filled > most or not find_resource(resource).is_memory:
         return None
-    newest = [part for entry in last_entries(one.container, gained) for part in entry]
+    newest = [part for entry in last_entries(pruned.container, gained) for part in entry]
     holds = retained(resource, newest, ())
     if not holds:
         return None
     left = most - filled
-    if not one.eviction.bound:
-        text = f"{by} removes entries from {one.name}, which has {filled:,}: {most:,} would decide"
+    if not pruned.eviction.bound:
+        text = (
+            f"{by} removes entries from {pruned.name}, which has {filled:,}: {most:,} would decide"
+        )
         return CacheFill(text, holds, gained, full=False, left=left, is_bounded=False)
     # A function that makes room before it adds an entry leaves one place.
-    text = f"{one.name} is kept within its bound by {by}: {filled:,} of {most:,}"
+    text = f"{pruned.name} is kept within its bound by {by}: {filled:,} of {most:,}"
     return CacheFill(text, holds, gained, left <= 1, left, holds * (1 + left / gained))
 
 
 def _read_mark(owner: Any) -> int | None:
-    """Return what identifies the newest entry of an owner now, for `_count_new`; None if nothing does."""
+    """Return what identifies an owner's newest entry, for `_count_new`; None if nothing does."""
     if type(owner) is LRU:
         return int(owner.cache_info().misses)
     return id(owner[-1]) if type(owner) is deque and owner else None
 
 
 def _count_new(start: _OwnerAtStart, owner: Any, filled: int) -> int:
-    """Return how many of the entries of an owner were added since the start, as far as that can be seen."""
+    """Return how many entries of an owner were added since the start, as far as can be seen."""
     if type(owner) is LRU:
         misses = owner.cache_info().misses - (start.mark or 0)
         return min(filled, misses if misses >= 0 else filled)
@@ -385,7 +392,7 @@ def _count_new(start: _OwnerAtStart, owner: Any, filled: int) -> int:
 
 
 def _outweigh(owner: Any, filled: int, new: int) -> bool:
-    """Return whether the newest entries are larger than the oldest ones, or no older ones are left."""
+    """Return whether the newest entries are larger than the oldest, or no older ones are left."""
     if not 0 < new < filled:
         return new > 0
     entries = _list_newest_entries(owner, filled, filled)
@@ -400,7 +407,7 @@ def _outweigh(owner: Any, filled: int, new: int) -> bool:
 def _find_own_parts(
     newest: Sequence[object], oldest: Sequence[object]
 ) -> tuple[list[object], list[object]]:
-    """Return what only the newest and what only the oldest entries consist of, without the parts that both have."""
+    """Return the parts of the newest and those of the oldest entries, without those in both."""
     new: dict[int, object] = {}
     old: dict[int, object] = {}
     levels = zip_longest(
@@ -412,13 +419,13 @@ def _find_own_parts(
         if max(len(new), len(old)) >= _MAX_COMPARED_PARTS:
             break
     common = new.keys() & old.keys()
-    return [one for at, one in new.items() if at not in common], [
-        one for at, one in old.items() if at not in common
+    return [part for at, part in new.items() if at not in common], [
+        part for at, part in old.items() if at not in common
     ]
 
 
-def _is_own(one: object) -> bool:
-    return not is_shared(one) and not (type(one) is int and one in _SHARED_INTS)
+def _is_own(part: object) -> bool:
+    return not is_shared(part) and not (type(part) is int and part in _SHARED_INTS)
 
 
 def _weigh(parts: Sequence[object]) -> tuple[int, int]:
@@ -440,10 +447,10 @@ def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
         getattr(owner, "__dict__", None),
     )
     entries = [
-        one
-        for one in gc.get_referents(owner)
-        if not any(one is known for known in others)
-        and not (type(one) is type and class_name(one) == LRU_ENTRY_TYPE)
+        part
+        for part in gc.get_referents(owner)
+        if not any(part is known for known in others)
+        and not (type(part) is type and class_name(part) == LRU_ENTRY_TYPE)
     ]
     # A key and a result per entry come first.
     entries = entries[: 2 * filled]
@@ -452,9 +459,9 @@ def _list_newest_entries(owner: Any, filled: int, gained: int) -> list[object]:
 
 def find_entry_table(cache: Any) -> dict[Any, Any] | None:
     """Return the dict in which an ``lru_cache`` looks up its entries; None if it is empty."""
-    for one in gc.get_referents(cache):
-        if type(one) is dict and type(next(iter(one.values()), None)).__name__ == LRU_ENTRY_TYPE:
-            return one
+    for part in gc.get_referents(cache):
+        if type(part) is dict and type(next(iter(part.values()), None)).__name__ == LRU_ENTRY_TYPE:
+            return part
     return None
 
 
@@ -472,7 +479,10 @@ def _measure_overhead(owner: Any, resource: Resource, gained: int) -> float:
 
 
 class EmptiedCaches:
-    """The caches of `re` and `linecache`, which can be emptied and refill; entries from the start explain no growth."""
+    """The caches of `re` and `linecache`, which can be emptied and refill.
+
+    Entries from the start explain no growth.
+    """
 
     def __init__(self) -> None:
         # Hashes, because references to the keys would retain what is being measured.
@@ -484,7 +494,7 @@ class EmptiedCaches:
         self._entries = 0
 
     def explain(self, sampler: Sampler, name: str) -> bool:
-        """Return whether most of the growth of memory is in these caches, by emptying them once per iteration."""
+        """Empty the caches once per iteration; return whether most growth of memory is in them."""
         if find_resource(name).scarce:
             return False
         if name not in self._explained:
@@ -519,7 +529,7 @@ class EmptiedCaches:
 
 
 def _list_caches() -> Iterator[tuple[int, MutableMapping[Any, Any]]]:
-    """Yield the caches, each with a number; from Python 3.12 on, `re` has two, and an entry may be in both."""
+    """Yield numbered caches; from Python 3.12 on, `re` has two, and an entry may be in both."""
     found = (getattr(re, "_cache", None), getattr(re, "_cache2", None), linecache.cache)
     return ((at, cache) for at, cache in enumerate(found) if cache is not None)
 
@@ -545,12 +555,12 @@ def _executor_type() -> Any:
 
 
 def _torch_cache_type() -> Any:
-    """Return the type of torch's dict that keeps references to tensors from workers until it has reached a limit."""
+    """Return the type of torch's dict that keeps references to workers' tensors up to a limit."""
     return getattr(sys.modules.get("torch.multiprocessing.reductions"), "SharedCache", None)
 
 
 def tracers_of_coverage() -> int:
-    """Return the number of coverage.py's tracers; while it measures, it keeps one for each thread ever started."""
+    """Count coverage.py's tracers; while it measures, it keeps one for each thread ever started."""
     coverage: Any = sys.modules.get("coverage")
     if coverage is None:
         return 0
@@ -559,7 +569,7 @@ def tracers_of_coverage() -> int:
 
 
 class KnownCaches:
-    """Each bounded ``functools.lru_cache`` that earlier measurements have found, and how many objects it holds.
+    """Each bounded ``functools.lru_cache`` of earlier measurements, and how many objects it holds.
 
     A screen takes a few milliseconds, too few to search all objects for caches. Create this object
     before the harness freezes them. A full judgement estimates what caches hold (`BoundedOwners`);
@@ -574,13 +584,16 @@ class KnownCaches:
         self._noted = array("q", (0,))
 
     def note(self) -> bool:
-        """Count what the caches hold now, and return whether that took work. Call it when all garbage is collected."""
+        """Count what the caches hold now, and return whether that took work.
+
+        Call it when all garbage is collected.
+        """
         caches = self._find_changed()
         self._noted[0] = _count_held(caches)
         return bool(caches)
 
     def gains(self) -> Mapping[str, int]:
-        """Return how much more of a resource the caches hold than noted, in its unit, if they do."""
+        """Return how much more of a resource the caches hold than noted, in its unit, if any."""
         gained = _count_held(self._find_changed()) - self._noted[0]
         return {OBJECTS: gained} if gained > 0 else {}
 

@@ -1,4 +1,4 @@
-"""Find the cause of a red (failing) verdict in a few more iterations, which are traced in several ways.
+"""Find the cause of a red (failing) verdict in a few more iterations, traced in several ways.
 
 Handles are followed from the call that created them to the end of the iteration, `tracemalloc`
 follows what Python allocates, and any other growth is charged to the calls in which it occurs. The
@@ -104,12 +104,12 @@ _TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class CauseSearch:
-    """The search for the cause of a red verdict, or of growth that may become one; `culprit` is None until `end`.
+    """The search for the cause of a red verdict, or of growth that may become one.
 
-    Call `iteration_done` once before the first iteration and after each one, as long as it returns
-    True. `resource` is the one that grows, and `at_red` has the handles at the verdict. `recurred`
-    is False for a leak that hardly grew in the iterations of the search, although enough of them
-    ran to show it.
+    `culprit` is None until `end`. Call `iteration_done` once before the first iteration and after
+    each one, as long as it returns True. `resource` is the one that grows, and `at_red` has the
+    handles at the verdict. `recurred` is False for a leak that hardly grew in the iterations of the
+    search, although enough of them ran to show it.
     """
 
     def __init__(  # noqa: PLR0913 - what is measured, what has grown, and how far to go
@@ -182,12 +182,15 @@ class CauseSearch:
         return self._causes.lists(self._test, verdict, self._found)
 
     def confirm(self, red: Verdict, start: Identities, deadline: float) -> None:
-        """Take a verdict that came later than the search, and prepare a few untraced iterations, in which growth must go on."""
+        """Take a verdict that came later than the search, and prepare untraced iterations.
+
+        In these few iterations, growth must go on.
+        """
         self._verdict, self._start, self.at_red = red, start, handles.take_identities()
         self._steps = self._repeat(deadline)
 
     def iteration_done(self) -> bool:
-        """Evaluate the iteration that has ended, if any, and prepare the next. Returns whether another is wanted."""
+        """Evaluate the last iteration, if any; return whether another, now prepared, is wanted."""
         try:
             next(self._steps)
         except StopIteration:
@@ -204,7 +207,10 @@ class CauseSearch:
         self._why |= dict.fromkeys(("site", "owner"), failed)
 
     def end(self, why: str = "") -> None:
-        """Release everything, and note in `culprit` what was found, and why not more (empty if the time was over)."""
+        """Release everything, and note in `culprit` what was found.
+
+        `why` says why nothing more was found; it is empty if the time was over.
+        """
         if self.culprit is not None:
             return
         held, found = self.held().get(self._verdict.resource, ()), self._found
@@ -243,7 +249,7 @@ class CauseSearch:
         self._collect()
 
     def held(self) -> Mapping[str, tuple[Remainder, ...]]:
-        """List the handles (descriptors, threads, files ...) that were new at the verdict, by resource.
+        """List handles (descriptors, threads, files ...) that were new at the verdict, by resource.
 
         If the verdict is about memory or objects, list for it what was created during the search
         and still exists.
@@ -391,7 +397,7 @@ class CauseSearch:
         self._has_ended(schedule)
 
     def _has_ended(self, schedule: rounds.Schedule) -> bool:
-        """Return whether the growth was not seen, though each iteration should have shown it, and note that."""
+        """Return whether growth that each iteration should show was not seen, and note that."""
         # malloc's own cache hides smaller growth.
         least = max(
             self._resource.resolution,
@@ -475,7 +481,7 @@ class CauseSearch:
         return (yield from rounds.find_line(made, things.count, slope, schedule))
 
     def _follow_companion(self, made: rounds.Creation) -> Generator[None, None, rounds.Creation]:
-        """Find the line that creates another countable resource, which has grown by as much; without one, return `made`."""
+        """Find the line of another countable resource that grew as much; else return `made`."""
         # For example, a thread that waits in ``accept`` reserves the number of a descriptor that no
         # listing shows.
         samples = self._sampler.samples
@@ -588,7 +594,7 @@ class CauseSearch:
     def _is_lost(
         self, made: rounds.Creation, holders: Holders, growing: Sequence[GrowingContainer]
     ) -> bool:
-        """Return whether nothing holds a descriptor that is a mere number, or a thread whose line is known to leak."""
+        """Return whether nothing holds a mere descriptor number, or a thread of a known leak."""
         if self._is_thread:
             has_leaked = self._causes.test_with(self.resource, "leak", made.line)
             return self._lack_owner(holders) and bool(has_leaked)
@@ -620,7 +626,7 @@ class CauseSearch:
         growing: Sequence[GrowingContainer],
         more: Mapping[int, int],
     ) -> tuple[Remainder, ...]:
-        """List the kinds of objects that are retained: first the entries that the owner has gained."""
+        """List the kinds of retained objects: first the entries that the owner has gained."""
         iterations, made_of = self._schedule.used, self._resource.made_of
         least_bytes = (
             _MIN_BYTES_SHARE * self._verdict.slope * iterations if made_of == "memory" else 0.0
@@ -631,9 +637,10 @@ class CauseSearch:
             alike, iterations, _MIN_FREQUENT_RATIO * min(1.0, self._rate), least_bytes, more
         )
         gained = [
-            one
-            for one in growing
-            if not one.is_value and any(one.holder is owner for owner in holders.objects)
+            container
+            for container in growing
+            if not container.is_value
+            and any(container.holder is owner for owner in holders.objects)
         ]
         entries = [
             kind_of_entries(one, iterations, of_bytes=made_of != "objects") for one in gained
@@ -671,7 +678,7 @@ class CauseSearch:
 
     @property
     def _rate(self) -> float:
-        """The share of iterations with growth; for what Python or a device allocates, slope / median rise up to 1."""
+        """The share of iterations with growth; for allocations, slope / median rise, at most 1."""
         if not self._resource.in_python and self._resource.exhausts != "device":
             # A handle is one unit; growth of other kinds has no typical size.
             return self._verdict.slope
@@ -719,7 +726,7 @@ class CauseSearch:
     def _name_garbage(
         self, objects: Sequence[object], identities: Collection[Hashable] | None, iterations: int
     ) -> None:
-        """Name the cycle among objects of these iterations that keeps the handles, or the growth, from being freed."""
+        """Name the cycle among these objects that keeps the handles, or the growth, alive."""
         garbage = [one for one in find_garbage(objects) if not is_ours(one)]
         expected, made_of = self._verdict.slope * iterations, self._resource.made_of
         if made_of == "handles" and identities:
@@ -739,7 +746,7 @@ def _makes_number(made: rounds.Creation) -> bool:
 
 
 def _own_identities() -> Iterator[int]:
-    """Yield the ``id()`` of objects that cannot be the owner: the search makes them grow, or they retain nothing."""
+    """Yield the ``id()`` of non-owners: the search makes them grow, or they retain nothing."""
     yield id(linecache.cache)
     # The caches of `re` are bounded, and the search itself fills them with the patterns that it
     # matches.
@@ -776,14 +783,14 @@ def survivors_of(
 
 
 def name_failed_line(resource: str, error: BaseException) -> Culprit | None:
-    """Return what is known of the cause if a resource ran out before a verdict; None if not even the line is."""
+    """Return what is known if a resource ran out before a verdict; None if not even the line."""
     site = failed_at(error)
     unresolved = {"owner": "the test did not continue after the failure"}
     return Culprit(resource, ran_out=site, unresolved=unresolved) if site is not None else None
 
 
 def failed_at(error: BaseException) -> Site | None:
-    """Return the innermost line of the program's own code that failed; for a worker's error, the worker's line."""
+    """Return the innermost failed line of the program; for a worker's error, the worker's line."""
     # The traceback of a worker arrives as text: File "/a/b.py", line 12, in function.
     # It has the name of the function without that of its class, which the source tells.
     from_text: list[Site] = []
@@ -804,9 +811,9 @@ def failed_at(error: BaseException) -> Site | None:
         # Extension modules compiled from Python may carry a relative path of the machine that built
         # them.
         own = [
-            one
-            for one in path
-            if Path(one.file).is_absolute() and is_own(one.file) and not is_harness(one.file)
+            site
+            for site in path
+            if Path(site.file).is_absolute() and is_own(site.file) and not is_harness(site.file)
         ]
         if own:
             return own[-1]

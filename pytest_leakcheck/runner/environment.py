@@ -1,4 +1,4 @@
-"""Describe where a measurement takes place: versions that its figures depend on, the commit under test, the process."""
+"""Describe the place of a measurement: versions, the commit under test and the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFERENCE: Final = "ref: "
 
 
 def describe_environment(device: str = "") -> dict[str, str]:
-    """Return the versions that the figures depend on, by name; `device` is the source of device figures, or empty."""
+    """Return the versions that figures depend on, by name; `device`: the source of its figures."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
@@ -28,7 +28,10 @@ def describe_environment(device: str = "") -> dict[str, str]:
 
 
 def find_commit(folder: Path) -> str:
-    """Read the commit of a folder or one above it from git's files: git would be a child process. Empty if unknown."""
+    """Read the commit of a folder or one above it from git's files; empty if it is unknown.
+
+    Git itself would be a child process.
+    """
     given = map(os.environ.get, _COMMIT_VARIABLES)
     try:
         found = next(filter(None, chain(given, map(_commit_of, (folder, *folder.parents)))), "")
@@ -67,7 +70,7 @@ class ForkGuard:
         self._pid = getpid()
 
     def exit_if_forked(self, status: int = 0) -> None:
-        """End the current process at once unless it is the original one: no tear-down, no exit handler, no report."""
+        """End a process other than the original at once: no tear-down, exit handler or report."""
         if getpid() == self._pid:
             return
         text = (

@@ -1,4 +1,4 @@
-"""Raise an exception at a chosen call of a test: find the calls in one run, and fail one of them in later runs.
+"""Find the chosen calls of a test in one run, and raise an exception at one of them in later runs.
 
 The profile function of the thread (`sys.setprofile`) sees each call, also of a C function, before
 it is made. What it raises there propagates into the caller. The interpreter then removes the
@@ -114,7 +114,7 @@ _RELEASING: Final = frozenset({"__aexit__", "__del__", "__exit__", "aclose", "cl
 
 
 class InjectedError(ValueError):
-    """The exception that ``failures`` raises in place of a call, unless the function belongs to the operating system.
+    """The exception that ``failures`` raises in place of a call outside the operating system.
 
     A function that opens, reads, writes, connects or starts raises an `OSError` with ``errno.EIO``.
     Any other, such as a parser or a function of the project, raises this `ValueError`. The message
@@ -126,7 +126,10 @@ class Targets:
     """The chosen functions; `name_of` recognizes a call of one of them."""
 
     def __init__(self, words: Iterable[str]) -> None:
-        """Resolve names of functions and modules, or raise `InputError`; the default list skips what does not exist here."""
+        """Resolve names of functions and modules, or raise `InputError`.
+
+        The default list skips what does not exist here.
+        """
         # Codes by their number: to hash one would compare its whole content.
         self._codes: dict[int, tuple[str, CodeType]] = {}
         self._files: dict[str, bool] = {}
@@ -167,7 +170,7 @@ class Targets:
                     self._of_c.setdefault(value.__name__, []).append((value, f"{name}.{last}"))
 
     def name_of(self, frame: FrameType, kind: str, called: Any) -> str:
-        """Return the name of a chosen function that is about to run; empty if another one is, or one is resumed."""
+        """Return the name of a chosen function about to run; empty for others, or if it resumes."""
         if kind == "c_call":
             for target, name in self._of_c.get(called.__name__, ()):
                 if called is target or _descriptor_of(called) is target:
@@ -203,7 +206,7 @@ def targets_of(words: tuple[str, ...]) -> Targets:
 
 
 def _resolve(name: str) -> object:
-    """Return the object of a dotted name, whose first words are a module; raise `InputError` if there is none."""
+    """Return the object of a dotted name that starts with a module; raise `InputError` if none."""
     words = name.split(".")
     if len(words) == 1 and hasattr(builtins, name):
         return getattr(builtins, name)
@@ -231,7 +234,7 @@ def _resolve(name: str) -> object:
 
 
 def _code_of(found: Any) -> CodeType | None:
-    """Return the code of a function of Python, without its decorators; of a class, that of its constructor."""
+    """Return the code of a Python function without its decorators, or of a class's constructor."""
     if inspect.isclass(found):
         found = found.__init__
     elif isinstance(found, property):
@@ -262,7 +265,7 @@ def _is_left_out(frame: FrameType, left_out: Collection[Function]) -> bool:
 
 
 def _find_caller(frame: FrameType | None, left_out: Collection[Function]) -> FrameType | None:
-    """Return the innermost frame of the program; None if the test runner, an import or a function that is left out calls."""
+    """Return the program frame that calls; None for the runner, imports and left-out functions."""
     while frame is not None:
         file = frame.f_code.co_filename
         if is_harness(file):
@@ -281,7 +284,7 @@ def _site_of(frame: FrameType) -> Site:
 
 
 class CallObserver:
-    """Sees the calls of the chosen functions, from `arm` to `disarm`, in the thread that has called `arm`."""
+    """Sees calls of chosen functions from `arm` to `disarm`, in the thread that called `arm`."""
 
     def __init__(self, targets: Targets, left_out: Collection[Function]) -> None:
         """Leave out the calls that these functions make: the test itself, and its fixtures."""
@@ -359,7 +362,7 @@ class CallList(CallObserver):
         return self._counts.total()
 
     def first(self, most: int) -> list[Fault]:
-        """Return so many calls: the first one of each line and function, then the second one of each, and so on."""
+        """Return so many calls: the first of each line and function, then the second, and so on."""
         return [*islice(self._in_turn(), min(most, len(self)))]
 
     def _in_turn(self) -> Iterator[Fault]:
@@ -370,7 +373,7 @@ class CallList(CallObserver):
 
 
 class FaultInjection(CallObserver):
-    """Raises an exception in place of one call of each run; `raised`: whether it has done so in this one."""
+    """Raises an exception in place of one call per run; `raised`: whether it did so in this one."""
 
     def __init__(self, targets: Targets, left_out: Collection[Function], fault: Fault) -> None:
         super().__init__(targets, left_out)

@@ -82,7 +82,10 @@ class InnocentGrowth:
     """
 
     def __init__(self, left: Mapping[str, str]) -> None:
-        """Prepare for a measurement; `left` is the earlier test that left a thread running, by the thread's number."""
+        """Prepare for a measurement.
+
+        `left` is the earlier test that left a thread running, by the thread's number.
+        """
         self._left = left
         self.restarts = self._late = 0
         self._rested = 0.0
@@ -95,7 +98,7 @@ class InnocentGrowth:
         self._tracers = tracers_of_coverage()
 
     def start(self, identities: Identities) -> None:
-        """Record how full bounded owners are, and which threads and handles exist, when the series begins."""
+        """Record the fill of bounded owners, and the threads and handles, as the series begins."""
         self._identities = identities
         self._threads = thread_ids()
         self._began = clock.monotonic()
@@ -103,13 +106,16 @@ class InnocentGrowth:
 
     @contextmanager
     def noting_caches(self) -> Iterator[None]:
-        """Take note of caches that came while a cause was searched for; the body unfreezes all objects."""
+        """Note the caches that came in the search for a cause; the body unfreezes all objects."""
         new = new_views()
         yield
         self.owners.find_earlier(new)
 
     def looks(self) -> Iterator[Look]:
-        """Yield the looks for a cause, cheapest first; each takes the suspicion and the most iterations of the test."""
+        """Yield the looks for a cause, cheapest first.
+
+        Each takes the suspicion and the most iterations of the test.
+        """
         # Caches come before anything is frozen again, because frozen objects are not listed.
         yield self._look_at_caches
         yield self._look_at_emptied_caches
@@ -206,8 +212,9 @@ class InnocentGrowth:
     def _look_at_thread_caches(
         self, sampler: Sampler, suspicion: Verdict, _most: int
     ) -> Hint | None:
-        """Malloc keeps freed blocks for each thread, which count as in use: hundreds of KB of each, so growth is uneven."""
-        # The harness fills the cache of its own thread beforehand, but cannot fill those of others.
+        """Malloc keeps freed blocks for each thread, which count as in use: growth is uneven."""
+        # It keeps hundreds of KB for each. The harness fills the cache of its own thread
+        # beforehand, but cannot fill those of others.
         gained = sampler.samples.above_start(suspicion.resource)
         if suspicion.resource != HEAP or gained > _MAX_THREAD_CACHES * thread_cache_bytes():
             return None
@@ -224,7 +231,7 @@ class InnocentGrowth:
     def _look_at_temporary_directories(
         self, sampler: Sampler, suspicion: Verdict, _most: int
     ) -> Hint | None:
-        """A `TemporaryDirectory` that exists removes most of the files when it ends; only a budget makes them a leak."""
+        """A `TemporaryDirectory` will remove most of the files; only a budget makes them a leak."""
         folder = sampler.instruments.folders.get(suspicion.resource)
         if folder is None or suspicion.explicit:
             return None
@@ -256,7 +263,7 @@ class InnocentGrowth:
     def _look_for_frozen_garbage(
         self, sampler: Sampler, suspicion: Verdict, _most: int
     ) -> Hint | None:
-        """Most growth is garbage that was alive when the harness froze it, so that the collector does not free it."""
+        """Most growth is garbage that was alive when frozen, so the collector does not free it."""
         # While nothing is frozen, the caches are found that were not known when the measurement
         # began.
         if not self._may_begin_again(suspicion):
@@ -321,7 +328,7 @@ class InnocentGrowth:
 
 
 def _temporary_directories() -> list[str]:
-    """Return the paths of each `TemporaryDirectory` that has not ended, by what it has registered for its end."""
+    """Return the path of each `TemporaryDirectory` that has not ended, by its finalizer."""
     ending = (one.peek() for one in list(_FINALIZERS))
     return [str(found[2][0]) for found in ending if found is not None and found[1] == _REMOVE]
 
@@ -331,7 +338,7 @@ def _is_of_test(suspicion: Verdict) -> bool:
 
 
 def _ended_late(sampler: Sampler, name: str) -> bool:
-    """Wait for resources that end by themselves, and return whether that undoes at least half of the growth."""
+    """Wait for what ends by itself, and return whether that undoes at least half of the growth."""
     # Memory is waited for only if threads, child processes or tasks may end. These must then
     # release as much as the second half of the iterations has added: the first ones also fill the
     # caches of allocators.
@@ -347,7 +354,7 @@ def _ended_late(sampler: Sampler, name: str) -> bool:
 
 
 def _compute_explained_rate(filling: CacheFill, sampler: Sampler, name: str) -> float:
-    """Return the growth per iteration that entries account for; 0 if that is too little to matter."""
+    """Return the growth per iteration that entries explain; 0 if that is too little to matter."""
     # Objects are counted. The memory of entries is an estimate: at least half of the growth
     # explains all of it (infinity), less explains nothing. An entry that may hold any amount
     # explains up to two rises of the counter.
@@ -360,7 +367,7 @@ def _compute_explained_rate(filling: CacheFill, sampler: Sampler, name: str) -> 
 
 
 def _compute_full_level(filling: CacheFill, sampler: Sampler, name: str, most: int) -> float | None:
-    """Return the level above the start at which the bounded owners will be full; None if it is unknown or inconclusive."""
+    """Return the level above the start of full owners; None if it is unknown or inconclusive."""
     # It is inconclusive if the remaining iterations can fill the owners (waiting shows more), if
     # their entries do not account for the growth (the rest is then judged), and for scarce
     # resources, which the process may run out of before.

@@ -45,10 +45,11 @@ _MAX_BYTES_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class KnownCause:
-    """A leak: a container that a module, a class or one of their attributes refers to, and a line outside of the tests.
+    """A leak: a container, and a line outside of the tests.
 
-    While this line runs, the resource grows by `each` per entry of the container, in its unit.
-    `code` is the function of the line.
+    A module, a class or one of their attributes refers to the container. While the line runs, the
+    resource grows by `each` per entry of the container, in its unit. `code` is the function of the
+    line.
     """
 
     test: str
@@ -59,7 +60,7 @@ class KnownCause:
     each: float
 
     def explains(self, grown: float, gained: int, iterations: int, verdict: Verdict) -> bool:
-        """Return whether the entries that the container has gained account for all growth, and for that of the verdict."""
+        """Return whether the gained entries account for all growth, and for that of the verdict."""
         expected = self.each * gained
         allowed = 1.0 if verdict.traits.unit == "count" else _MAX_BYTES_SHARE * expected
         # In so few iterations, the interpreter may keep as many blocks for reuse.
@@ -116,11 +117,11 @@ class KnownCauses:
         return bool(self.of(resource)) or any(name == resource for name, *_ in self._lines)
 
     def test_with(self, resource: str, outcome: Outcome, line: tuple[str, int]) -> str:
-        """Return the first test with a cause that has no owner, by the line that creates the resource; empty if none."""
+        """Return the first test with an ownerless cause of this creating line; empty if none."""
         return self._lines.get((resource, outcome, *line), "")
 
     def lists(self, test: str, verdict: Verdict, culprit: Culprit) -> bool:
-        """Return whether the baseline lists the owner of growth as a leak, at this rate or a higher one."""
+        """Return whether the baseline lists this owner as a leak, at this rate or a higher one."""
         owner = own_owner(culprit)
         if self._baseline is None or owner is None:
             return False
@@ -146,7 +147,7 @@ def find_container(owner: Owner) -> object:
 
 
 def owner_now(owner: Owner, container: object, gained: int, iterations: int) -> Owner:
-    """Describe an owner as it is in another test, in whose iterations its container has gained so many entries."""
+    """Describe an owner in another test, in which its container has gained so many entries."""
     steps = (*_steps_to(owner), Step(inspection.describe(container), "entries", suspect=True))
     holds = inspection.describe_many(
         [value for _, value in inspection.last_entries(container, gained)], gained
@@ -160,13 +161,13 @@ def _steps_to(owner: Owner) -> Iterator[Step]:
 
 
 def _find_site(culprit: Culprit) -> Site | None:
-    """Return the line, of no test, in which all of the growth occurs, if there is one: of the project if it has one."""
+    """Return the line outside of tests in which all growth occurs: the project's, if it has one."""
     if culprit.where is None or culprit.companion or culprit.where.process:
         return None
     lines = [
-        one
-        for one in culprit.where.path
-        if not (is_harness(one.file) or is_of_tests(one.file) or is_standard(one.file))
+        site
+        for site in culprit.where.path
+        if not (is_harness(site.file) or is_of_tests(site.file) or is_standard(site.file))
     ]
     lines = [one for one in lines if is_own(one.file)] or lines
     if culprit.traits.made_of == "handles":

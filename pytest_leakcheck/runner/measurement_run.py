@@ -1,4 +1,4 @@
-"""Hold the state that the parts of a repetition share, its time limit, and the limits of its ceiling."""
+"""Hold what the parts of a repetition share: its state, its time limit and its ceiling."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TimeLimit:
 
     @property
     def seconds_each(self) -> float:
-        """Seconds per iteration, those of the warm-up and of series that were begun again included."""
+        """Seconds per iteration, including the warm-up and series that were begun again."""
         return self.seconds / max(1, self._iterations[0])
 
 
@@ -139,7 +139,7 @@ class MeasurementRun:
         self.progress.report_warm_up(done, self.plan.effort.warmup)
 
     def judge_exhaustion(self, error: BaseException) -> bool:
-        """Judge the first resource that ran out and so caused this error; return whether a red verdict explains it."""
+        """Judge the first resource that ran out; return whether a red verdict explains `error`."""
         # The resource leaks if it grew until then; else the test itself needs more of it than its
         # ceiling allows.
         if self.red is not None:
@@ -166,7 +166,10 @@ class MeasurementRun:
 
 
 class ImposedCeiling:
-    """The limits of one test, from `impose` to `lift`; `missing` says why one cannot be set, by resource."""
+    """The limits of one test, from `impose` to `lift`.
+
+    `missing` says why one cannot be set, by resource.
+    """
 
     def __init__(self, ceiling: Ceiling) -> None:
         self._sizes = ceiling.sizes

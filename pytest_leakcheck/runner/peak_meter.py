@@ -1,4 +1,4 @@
-"""Measure the peaks of one run at each call and return; for memory, also by the kernel's high-water mark.
+"""Measure peaks of a run at each call and return; for memory, also by the kernel's high-water mark.
 
 This works only in a process started for it: a tracer is on while the test runs, and the high-water
 mark is reset.
@@ -46,14 +46,18 @@ _MARK_TOLERANCE_BYTES: Final = 1 << 18
 
 
 class Meter:
-    """The peaks of one run of a test, for use once: `begin` just before it, `checkpoint` in it, `end` right after it.
+    """The peaks of one run of a test.
 
-    `unavailable` says why a resource has no peak. If not `exact`, the peak of memory may be the kernel's mark; `at_calls`
-    is the highest reading.
+    Use it once: call `begin` just before the run, `checkpoint` in it, and `end` right after it.
+    `unavailable` says why a resource has no peak. If not `exact`, the peak of memory may be the
+    kernel's mark; `at_calls` is the highest reading.
     """
 
     def __init__(self, wanted: Iterable[str], naming: int = 0) -> None:
-        """Open the instruments; inspect the composition of memory once it has risen by `naming` bytes (0: never)."""
+        """Open the instruments.
+
+        The composition of memory is inspected once it has risen by `naming` bytes (0: never).
+        """
         names = set(wanted)
         self._gauges: dict[str, Callable[[], int]] = {}
         self._phases: dict[str, UserPhase] = {}
@@ -162,7 +166,7 @@ class Meter:
         self._phases[label] = UserPhase(label, highest, (known.count if known else 0) + 1)
 
     def gauge(self, name: str, read: Callable[[], int] | int, rank: int | None = None) -> None:
-        """Follow a counter of the user's own, read at each call and return; a number is a single reading.
+        """Follow a user's counter, read at each call and return; a number is a single reading.
 
         `rank` is the rank that it belongs to, if several ranks share a process.
         """
@@ -202,13 +206,13 @@ class Meter:
         return rss.now() - self._rss_start - tracing_memory(self._blocks)
 
     def culprits(self) -> list[Culprit]:
-        """Return where each counter was highest, and the composition of memory; call this after `end`."""
+        """Return where each counter peaked, and the composition of memory; call it after `end`."""
         found = [highest_at(name, path) for name, path in self._paths.items()]
         named = [self._composition.culprit()] if self._composition else []
         return [*(one for one in found if one is not None), *named]
 
     def _take_phase(self) -> dict[str, int]:
-        """Return the peaks above the start level since the current phase began, and begin another phase."""
+        """Return the peaks of this phase above the start level, and begin another phase."""
         found = {}
         for at, (name, read) in enumerate(self._reads.items()):
             mark, now = self._take_device_peak(name), read()
@@ -231,7 +235,7 @@ class Meter:
         return found
 
     def _take_device_peak(self, name: str) -> int:
-        """Return the peak that the device has recorded since the last reset, and reset it; 0 if there is none."""
+        """Return the device's peak since the last reset, and reset it; 0 if there is none."""
         if self._device is None or name != self._device.resource:
             return 0
         highest = self._device.peak() or 0
@@ -239,12 +243,12 @@ class Meter:
         return highest
 
     def _read_for_composition(self, frame: FrameType, _called: Any) -> None:
-        """Inspect the composition of memory. Most calls return at once: tracing makes each reading expensive."""
+        """Inspect the composition of memory, rarely: tracing makes each reading expensive."""
         if clock.monotonic() >= self._rest_until:
             self._inspect_composition(frame)
 
     def _read_all(self, frame: FrameType | None = None, called: Any = None) -> None:
-        """Read all counters, raise their highest values, and keep the call path of each new peak."""
+        """Read all counters, raise the highest values, and keep the call path of each new peak."""
         if self._rss is not None:
             resident = self._rss.now()
             with self._peaks_lock:

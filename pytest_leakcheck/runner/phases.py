@@ -1,8 +1,9 @@
 """The phases of a repetition: what each does after an iteration, and which phase follows.
 
-`WarmUp` and `LastWarmUp` precede the start level. `Screen` judges a test by a few iterations, `Measure` in full, and `Fill`
-repeats it until a thread of the background keeps up. `EarlySearch` looks for the cause of growth that is not judged yet,
-`Search` for that of a red (failing) verdict. `Ended` and `Judged` want no iteration.
+`WarmUp` and `LastWarmUp` precede the start level. `Screen` judges a test by a few iterations,
+`Measure` in full, and `Fill` repeats it until a thread of the background keeps up. `EarlySearch`
+looks for the cause of growth that is not judged yet, `Search` for that of a red (failing) verdict.
+`Ended` and `Judged` want no iteration.
 
 A phase that another one follows is released before that begins, because what it holds would be part
 of the start level.
@@ -106,7 +107,7 @@ class Ended(Phase):
         return {}
 
     def fullest(self) -> Fullest | None:
-        """Return the child process that is first to reach its limit; None if that is not what is red."""
+        """Return the child that first reaches its limit; None if that is not what is red."""
         return None
 
 
@@ -187,7 +188,7 @@ class LastWarmUp(Phase):
 
 @dataclass(frozen=True, slots=True)
 class _Withdrawal:
-    """A leak that was judged again; `recurred` in the search for its cause, so that only the cause is missing."""
+    """A leak that was judged again; if it `recurred` in the search, only its cause is missing."""
 
     verdict: Verdict
     recurred: bool
@@ -236,7 +237,7 @@ class Trial:
         )
 
     def read_row(self, look: int, *, is_screen: bool = False) -> bool:
-        """Read all counters after an iteration, and return whether to judge them: at row `look`, or without time."""
+        """Read all counters, and return whether to judge them: at row `look` or out of time."""
         run, sampler = self.run, self.sampler
         # In time for the search for a cause, which also needs room.
         due = min(look, FIRST_LOOK) if run.room.short else look
@@ -251,14 +252,17 @@ class Trial:
         return False
 
     def count_iteration(self) -> bool:
-        """Begin the next iteration for the clocks and for the user's phases; return whether progress was reported."""
+        """Begin an iteration for clocks and user phases; return whether progress was reported."""
         run = self.run
         run.phases.begin()
         run.time.iteration_done()
         return run.progress.report(self.sampler.samples, run.plan.budgets, run.verdicts)
 
     def watch_innocent_growth(self) -> None:
-        """Record what may explain growth: to walk all objects for that would take half of the time of a screen."""
+        """Record what may explain growth.
+
+        To walk all objects for that would take half of the time of a screen.
+        """
         watch = self.sampler.instruments.watch
         if watch.enabled:
             watch.thaw()
@@ -286,7 +290,7 @@ class Trial:
         )
 
     def note_pruned(self, search: CauseSearch, *, has_bound: bool = False) -> bool:
-        """Take note of memory in a container from which the program removes entries; return whether it may fill further.
+        """Note memory in a container that the program prunes; return whether it may fill further.
 
         With `has_bound`, only if it is known with how many entries that ends.
         """
@@ -300,12 +304,15 @@ class Trial:
         return self.run.innocent.owners.add_pruned(pruned)
 
     def set_aside(self, since: float) -> None:
-        """Do not count the time since then, by ``clock.monotonic``, as one in which growth may have ended."""
+        """Do not count the time since then (``clock.monotonic``) as one in which growth may end."""
         self.run.time.set_aside(clock.monotonic() - since)
         self.run.time.resume()
 
     def conclude(self, search: CauseSearch | None = None, why: str = "") -> Judged:
-        """Note for later tests what was found, and return the last phase; `why` nothing more was found."""
+        """Note for later tests what was found, and return the last phase.
+
+        `why` says why nothing more was found.
+        """
         run, red = self.run, self.run.red
         if search is not None:
             search.end(why)
@@ -318,7 +325,7 @@ class Trial:
 
 
 class Screen(Phase):
-    """Judges a test by its first iterations. If that is impossible, they are warm-up, and it is judged in full."""
+    """Judges a test by its first iterations, or takes them as warm-up for a full judgement."""
 
     follows = ("LastWarmUp", "Measure", "EarlySearch", "Judged")
 
@@ -387,7 +394,8 @@ class Screen(Phase):
         self._trial.watch_innocent_growth()
 
     def _judge(self) -> bool:
-        """Note the verdicts, or return whether a second look may give them; in a separate frame, as `_is_enough`."""
+        """Note the verdicts, or return whether a second look may give them."""
+        # In a separate frame, as `_is_enough`.
         judged = self._judged(AT_REST)
         held: Mapping[str, int] = {}
         verdicts = screen(judged)
@@ -402,9 +410,9 @@ class Screen(Phase):
         trial, run, judged = self._trial, self._trial.run, self._judged(AT_REST)
         series = {one.resource: one for one, _budget in find_risen(judged)}
         known = [
-            one
-            for one in run.plan.budgets
-            if one.resource in series and run.causes.knows(one.resource)
+            budget
+            for budget in run.plan.budgets
+            if budget.resource in series and run.causes.knows(budget.resource)
         ]
         if not known or not trial.diagnoses:
             return None
@@ -419,14 +427,14 @@ class Screen(Phase):
     def _judged(self, since: int) -> list[tuple[Series, Budget]]:
         budgets, samples = self._trial.run.plan.budgets, self._trial.sampler.samples
         return [
-            (samples.series(one.resource).since(since), one)
-            for one in budgets
-            if samples.has(one.resource)
+            (samples.series(budget.resource).since(since), budget)
+            for budget in budgets
+            if samples.has(budget.resource)
         ]
 
 
 class Fill(Phase):
-    """Repeats the test without a row for each iteration, until a thread that releases handles late keeps up with it."""
+    """Repeats the test, without rows, until a thread that releases handles late keeps up."""
 
     follows = ("Measure", "Judged")
 
@@ -451,12 +459,12 @@ class Fill(Phase):
 
 
 class Measure(Phase):
-    """Reads the counters after each iteration, and judges them at each look (iterations 10, 13, 17, ...)."""
+    """Reads the counters after each iteration; judges them at each look (after 10, 13, 17, ...)."""
 
     follows = ("Measure", "Fill", "EarlySearch", "Search", "Judged")
 
     def __init__(self, trial: Trial, *, is_last: bool = False) -> None:
-        """Begin the series of readings again; or, if this is the last look, judge what was read so far."""
+        """Begin the series of readings again or, at the last look, judge what was read so far."""
         self._trial = trial
         self._is_last = is_last
         self._looks = looks(trial.run.plan.effort.most)
@@ -527,7 +535,7 @@ class Measure(Phase):
         )
 
     def _judge_all(self, *, final: bool) -> bool | StartAgain:
-        """Judge what has enough readings or has grown since its ``ok``; return whether to continue measuring."""
+        """Judge what has enough readings or has grown since its ``ok``; return whether to go on."""
         trial, run, samples = self._trial, self._trial.run, self._trial.sampler.samples
         if samples.n >= self._next_look:
             self._next_look = next(self._looks, run.plan.effort.most)
@@ -561,7 +569,7 @@ class Measure(Phase):
         return not final and any(name not in run.verdicts for name in readable)
 
     def _search(self) -> Phase:
-        """Begin the search for the cause of a red verdict, if there is one and the search is wanted."""
+        """Begin the search for the cause of a red verdict, if there is one and it is wanted."""
         trial, run, red = self._trial, self._trial.run, self._trial.run.red
         if red is None or not trial.diagnoses:
             return self.end()
@@ -577,7 +585,7 @@ class Measure(Phase):
         return Search(trial, search)
 
     def _may_search_early(self, growth: Verdict) -> bool:
-        """Return whether to search for the cause of this growth now, although it may yet end by itself."""
+        """Return whether to search for the cause of growth now, though it may yet end by itself."""
         # The more of it there is, the longer it takes to list. A number of iterations that the user
         # has set is not interrupted.
         trial, run = self._trial, self._trial.run
@@ -605,7 +613,7 @@ class Measure(Phase):
 
 
 class Search(Phase):
-    """Searches for the cause of a red verdict, which is withdrawn once if the growth does not recur."""
+    """Searches for the cause of a red verdict, withdrawn once if the growth does not recur."""
 
     follows = ("Measure", "Judged")
 
@@ -642,7 +650,7 @@ class Search(Phase):
         return self._withdraw() if doubted else self.end()
 
     def _wait(self) -> Phase:
-        """Begin the series again, to see whether the growth goes on, or judge what was read if there is no time for that."""
+        """Begin the series again to see if growth goes on; without time, judge what was read."""
         trial, run = self._trial, self._trial.run
         run.verdicts.clear()
         if run.time.out_of_time or run.room.short:
@@ -654,7 +662,7 @@ class Search(Phase):
         return Measure(trial)
 
     def _is_doubtful(self) -> bool:
-        """Return whether memory has grown for which neither line nor owner is known, and there is time to judge it again."""
+        """Return whether memory of unknown line and owner has grown, with time to judge again."""
         # The caches of a library settle late, and what fills them is seen nowhere.
         run, cause = self._trial.run, self._cause
         has_time = (
@@ -668,7 +676,7 @@ class Search(Phase):
         return self._trial.withdrawal is None and not self._trial.run.ceiling.in_force
 
     def _withdraw(self) -> Phase:
-        """Judge again, once, in place of a leak that did not recur in the search: it has ended, or depends on time."""
+        """Judge again once: a leak that did not recur in the search ended, or depends on time."""
         trial, run, red = self._trial, self._trial.run, self._trial.run.red
         assert red is not None
         trial.withdrawal = _Withdrawal(red, self._cause.recurred)
@@ -683,7 +691,7 @@ class Search(Phase):
 
 
 class EarlySearch(Search):
-    """Searches for the cause of growth that may end by itself; a cause that nothing bounds makes it a leak at once."""
+    """Searches for the cause of growth that may yet end; an unbounded cause makes it a leak."""
 
     def __init__(
         self,
@@ -696,7 +704,8 @@ class EarlySearch(Search):
     ) -> None:
         """Begin a search, whose time does not count from `since` on.
 
-        `unbounded` is the verdict if the growth turns out to be neither a pool nor a cache; None if that is not yet known.
+        `unbounded` is the verdict if the growth turns out to be neither a pool nor a cache; None if
+        that is not yet known.
         """
         super().__init__(
             trial, trial.search(growth, trial.run.time.deadline, among_known=among_known)
@@ -708,7 +717,7 @@ class EarlySearch(Search):
         return super().stop(why)
 
     def _follow(self) -> Phase:
-        """Return the phase that ends with the verdict, or begins the series again and waits whether the growth goes on."""
+        """End with the verdict, or begin the series again to see whether the growth goes on."""
         trial, run, cause = self._trial, self._trial.run, self._cause
         unbounded = self._unbounded
         if unbounded is not None and (cause.is_unbounded or cause.is_listed(unbounded)):

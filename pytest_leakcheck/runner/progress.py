@@ -44,13 +44,13 @@ FOLLOWERS: Final[list[Follower]] = []
 
 
 def follow(follower: Follower) -> Callable[[], None]:
-    """Report the progress of later repetitions in this process to `follower`; return a function that ends this."""
+    """Report later repetitions of this process to `follower`; return a function that ends this."""
     FOLLOWERS.append(follower)
     return lambda: FOLLOWERS.remove(follower)
 
 
 class ProgressReports:
-    """The progress reports of one repetition, for the followers that were registered when it began."""
+    """The progress reports of one repetition, for the followers registered when it began."""
 
     def __init__(self, most: int) -> None:
         self._followers = tuple(FOLLOWERS)

@@ -66,10 +66,11 @@ _MAX_BLOCK_BYTES: Final = 512
 
 
 class Instruments:
-    """The instruments that read the counters of one process; `device`, `resident` and `heap` are None if not read.
+    """The instruments that read the counters of one process.
 
-    `reads` has the reading functions of `probes`, by resource; `missing` says why a wanted resource cannot be read
-    here. The caller opens `watch`, on the garbage collector, last.
+    `device`, `resident` and `heap` are None if not read. `reads` has the reading functions of
+    `probes`, by resource; `missing` says why a wanted resource cannot be read here. The caller
+    opens `watch`, on the garbage collector, last.
     """
 
     def __init__(self, wanted: Iterable[str], gauges: Mapping[str, Callable[[], int]]) -> None:
@@ -111,7 +112,7 @@ class Instruments:
                     self.folders[folder.resource] = folder
 
     def start(self, seconds: float) -> None:
-        """Prepare the probes just before the start level is read; `seconds` is the duration of a short iteration."""
+        """Prepare probes before the start level; `seconds` is the duration of a short iteration."""
         if self.device is not None:
             self.device.mark()
         if self.heap is not None:
@@ -128,7 +129,7 @@ class Instruments:
                 closing.callback(folder.close)
 
     def reasons(self) -> dict[str, str]:
-        """Return why wanted resources cannot be read, by resource, without those that this process does not use yet."""
+        """Return why wanted resources cannot be read, by name, without those not in use yet."""
         return {
             name: str(why) for name, why in self.missing.items() if not isinstance(why, NotInUse)
         }
@@ -153,7 +154,7 @@ class Instruments:
         )
 
     def counter(self, resource: str) -> Callable[[], int]:
-        """Return a reader of one counter, cheap enough for every traced call: without child processes."""
+        """Return a reader of one counter without child processes, cheap enough for traced calls."""
         if resource == DESCRIPTORS:
             return self.tree.own_fds
         if resource == THREADS:
@@ -191,18 +192,19 @@ class Instruments:
 
 
 class Pace:
-    """A reader that stores the readings of one counter in `column`, and leaves rows out if a reading is expensive.
+    """A reader of one counter into `column`, which leaves rows out if a reading is expensive.
 
-    `sys.getallocatedblocks` takes 60 us in a large process, ``mallinfo2`` 0.5 ms in a heap with 10,000 holes. So
-    readings are timed, and the counter is read only in every k-th row (at most the 64th), to limit the average cost per
-    row. The rows between repeat the last reading. Once the counter has risen by more than its tolerance, it is read in
-    every row while it rises, and in 32 more rows: the judging rule then has all readings of the part that it judges.
+    `sys.getallocatedblocks` takes 60 us in a large process, ``mallinfo2`` 0.5 ms in a heap with
+    10,000 holes. So readings are timed, and the counter is read only in every k-th row (at most the
+    64th), to limit the average cost per row. The rows between repeat the last reading. Once the
+    counter has risen by more than its tolerance, it is read in every row while it rises, and in 32
+    more rows: the judging rule then has all readings of the part that it judges.
     """
 
     def __init__(
         self, read: Callable[[], int], column: array[int], own: array[int], tolerance: float
     ) -> None:
-        """Read a counter less `own`, which the harness allocated; rises of up to `tolerance` per row do not count."""
+        """Read a counter less the harness's `own`; rises up to `tolerance` per row do not count."""
         self._read = read
         self.column = column
         self._own = own
@@ -229,7 +231,7 @@ class Pace:
             self.column[at] = self.column[last]
 
     def go_back_to(self, row: int) -> None:
-        """Treat this row, which was read, as the last one, because later readings served another purpose."""
+        """Treat this row, which was read, as the last one: later readings had another purpose."""
         self._rows[0], self._rows[1] = row, row + 1
 
     def read_into(self, row: int) -> None:
@@ -255,7 +257,7 @@ class Pace:
 
 
 class CollectionPace:
-    """Collects all garbage as often as that is cheap, and in the other rows only the garbage among new objects.
+    """Collects all garbage as often as is cheap, and in other rows only that of new objects.
 
     A full collection walks everything that the test has retained. Under a leak of 1,400 objects per
     iteration, it takes longer than an iteration of 20 ms from the 100th on, and the time is over
@@ -277,7 +279,8 @@ class CollectionPace:
     def collect(self, row: int, objects: int, *, whole: bool) -> int:
         """Collect garbage before a row is read, and return the number of garbage objects.
 
-        `objects` is how many survived in the row before; with `whole`, all garbage is collected, whatever that costs.
+        `objects` is how many survived in the row before; with `whole`, all garbage is collected,
+        whatever that costs.
         """
         rows = self._rows
         if objects <= _MANY_OBJECTS:
@@ -296,7 +299,10 @@ class CollectionPace:
         return found
 
     def empty_free_lists(self, objects: int) -> None:
-        """Have the interpreter free what it keeps of freed tuples and the like, unless that takes long; it counts as blocks."""
+        """Have the interpreter free what it keeps of freed tuples and the like.
+
+        It counts as blocks. Nothing is freed if that would take long.
+        """
         if objects <= _MANY_OBJECTS:
             self._watch.collect()
 
@@ -368,7 +374,7 @@ class Samples:
         )
 
     def follow_children(self, pids: Iterable[int]) -> None:
-        """Count the memory of these processes from now on, each as long as it lives, for resident memory."""
+        """Count the memory of these processes as resident memory from now on, while each lives."""
         # One that ends leaves all rows, so that neither its start nor its end is a step.
         followed = self._children.values()
         self.paced = [one for one in self.paced if one not in followed]
@@ -379,15 +385,18 @@ class Samples:
         self.paced += self._children.values()
 
     def children(self) -> dict[int, int]:
-        """Return how much the memory of each process that is followed, and still lives, has grown, by its number."""
+        """Return the growth in memory of each followed process that still lives, by its number."""
         return {
-            pid: one.last - one.column[0]
-            for pid, one in self._children.items()
-            if one.last and one.column[0]
+            pid: pace.last - pace.column[0]
+            for pid, pace in self._children.items()
+            if pace.last and pace.column[0]
         }
 
     def grown_children(self) -> list[int]:
-        """Return the numbers of the child processes whose memory has grown, most first; none if this process grew more."""
+        """Return the numbers of the child processes whose memory has grown, most first.
+
+        There are none if this process grew more.
+        """
         grown = {pid: more for pid, more in self.children().items() if more > 0}
         if 2 * sum(grown.values()) < self.above_start(RESIDENT):
             return []
@@ -400,7 +409,7 @@ class Samples:
         return self._filled_column(resource)[self.n]
 
     def growth(self, resources: Iterable[str]) -> dict[str, float]:
-        """Return the growth per row of each counter that is read; for a paced one, the last reading may be older."""
+        """Return each counter's growth per row; a paced one's last reading may be older."""
         paced = {id(one.column): one.last for one in self.paced}
         columns = {name: self.columns[name] for name in resources if name in self.columns}
         rows = max(1, self.n)
@@ -413,13 +422,13 @@ class Samples:
         return column[self.n] - column[0]
 
     def retains_much(self) -> bool:
-        """Return whether the test retains too much memory to continue only because its growth may end."""
+        """Return whether the test retains too much memory to go on only because growth may end."""
         return any(
             self.has(name) and self.above_start(name) > MAX_WAITING_BYTES for name in MEMORY_BYTES
         )
 
     def rises_steadily(self) -> bool:
-        """Return whether a counter has risen in each of the last few rows; one that was not read in all of them has not."""
+        """Return whether a counter, read in each of the last few rows, has risen in each."""
         rows = range(self.n - _STEADY_ROWS, self.n)
         return rows.start >= 0 and any(
             all(column[row] < column[row + 1] for row in rows) for column in self.columns.values()

@@ -89,7 +89,7 @@ class Repetition:
         self._enter(self._phase.following)
 
     def iteration_done(self) -> bool:
-        """Process the end of an iteration, once the test's own objects are gone; return whether another is wanted."""
+        """End an iteration once the test's objects are gone; return whether another is wanted."""
         self._fork_guard.exit_if_forked()
         run = self._run
         # A ceiling is there to be reached.
@@ -106,7 +106,7 @@ class Repetition:
         return not isinstance(phase, Ended)
 
     def _stop_for_room(self, used: Used) -> None:
-        """Judge by the iterations so far, or end the search for a cause: there is no room for more."""
+        """Judge by the iterations so far, or end the search for a cause: no room is left."""
         run = self._run
         self._phase = self._phase.stop(f"there was no room for more iterations: {used}")
         if run.red is None:
@@ -117,11 +117,11 @@ class Repetition:
 
     @property
     def searched(self) -> str:
-        """The resource of the red verdict, whose cause is searched for; empty before there is one."""
+        """The resource of the red verdict whose cause is sought; empty before there is one."""
         return self._run.red.resource if self._run.red is not None else ""
 
     def end(self, stopped: Stopped | None = None, error: BaseException | None = None) -> Result:
-        """Release everything and return what was found; `stopped` is None if this object decided to stop.
+        """Release everything and return what was found; `stopped` is None if this object stopped.
 
         If the last iteration ended in an `error` because descriptors or memory ran out after
         growth, that is a leak.
@@ -170,7 +170,7 @@ class Repetition:
         return result
 
     def abandon(self) -> None:
-        """Release everything after an error or an interrupt, without a result; a step that fails skips no other."""
+        """Release everything after an error or interrupt; a step that fails skips no other."""
         self._fork_guard.exit_if_forked(1)
         self._run.ceiling.lift()
         sampler, self._run.sampler = self._run.sampler, None
@@ -218,9 +218,9 @@ def measure_block(
         sampler.read()
         readable = [budget for budget in budgets if sampler.samples.has(budget.resource)]
         over = [
-            one.resource
-            for one in readable
-            if sampler.samples.above_start(one.resource) > (one.level or 0)
+            budget.resource
+            for budget in readable
+            if sampler.samples.above_start(budget.resource) > (budget.level or 0)
         ]
         if over:
             sampler.settling.settle()
@@ -228,10 +228,10 @@ def measure_block(
             sampler.settling.correct_folder(shared, set_aside=True)
         verdicts = tuple(
             qualify(
-                judge_once(sampler.samples.series(one.resource), one),
-                find_provenance(sampler, one.resource),
+                judge_once(sampler.samples.series(budget.resource), budget),
+                find_provenance(sampler, budget.resource),
             )
-            for one in readable
+            for budget in readable
         )
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}

@@ -34,7 +34,7 @@ from pytest_leakcheck.runner.sampler import Sampler
 
 
 class StartAgain:
-    """The series must start again: it grew by resources that ended late, by frozen garbage, or by a cache now full."""
+    """The series must start again: it grew by late ends, frozen garbage or a cache now full."""
 
 
 # Bytes that rise in fewer iterations than this share of those in which a count of objects rises
@@ -83,9 +83,9 @@ class ResourceJudge:
         self.early: Verdict | None = None
 
     def decide(self, budget: Budget, *, final: bool, unbounded: bool = False) -> Decision:
-        """Return the final verdict, or None if more iterations are needed; `final`: no iteration will follow.
+        """Return the final verdict, or None if more iterations are needed.
 
-        `unbounded`: what grows is no pool or cache that fills.
+        `final`: no iteration will follow. `unbounded`: what grows is no pool or cache that fills.
         """
         sampler, name = self._sampler, budget.resource
         device = sampler.instruments.device_for(name)
@@ -116,7 +116,7 @@ class ResourceJudge:
         return None if verdict is None else qualify(verdict, find_provenance(sampler, name))
 
     def _suspect(self, budget: Budget, context: Context) -> Verdict | None:
-        """Return the verdict by the readings alone; if that is not ``ok``, without entries of unknown origin."""
+        """Return the verdict by readings; if not ``ok``, without entries of unknown origin."""
         samples, settling, name = self._sampler.samples, self._sampler.settling, budget.resource
         settling.correct_folder(name)
         suspicion = judge(samples.series(name), budget, context)
@@ -139,7 +139,7 @@ class ResourceJudge:
         return suspicion is not None and suspicion.outcome in RED
 
     def in_order(self, budgets: Iterable[Budget]) -> list[Budget]:
-        """Return the budgets in the order of judgement: bytes after the counts of objects that show the same growth."""
+        """Order budgets for judgement: bytes follow counts of objects that show the same growth."""
         return sorted(budgets, key=lambda budget: self._follows_objects(budget.resource))
 
     def _follows_objects(self, name: str) -> bool:
@@ -156,13 +156,13 @@ class ResourceJudge:
             return True
         rises = samples.rises(name)
         return any(
-            rises < _MIN_STEADY_RATIO * samples.rises(one)
-            for one in (OBJECTS, BLOCKS)
-            if samples.has(one)
+            rises < _MIN_STEADY_RATIO * samples.rises(counted)
+            for counted in (OBJECTS, BLOCKS)
+            if samples.has(counted)
         )
 
     def _may_end_by_itself(self, budget: Budget, suspicion: Verdict, context: Context) -> bool:
-        """Return whether more iterations, while cheap, may show that growth ends: a pool or a cache that is filling."""
+        """Return whether more cheap iterations may show the end of a pool or a cache that fills."""
         # A number of iterations that the user has set is run to its end, as long as the growth is
         # harmless.
         effort, resource, n = context.effort, suspicion.traits, self._sampler.samples.n
@@ -189,7 +189,7 @@ class ResourceJudge:
         return self._run.time.measured_seconds < min(effort.min_time, effort.max_time)
 
     def _note_slow(self, budget: Budget, context: Context) -> None:
-        """Note growth of memory whose horizon is farther away than a search takes, or whose cause may be known."""
+        """Note memory growth whose horizon is beyond a search, or whose cause may be known."""
         sampler = self._sampler
         seconds = (
             context.effort.usual - sampler.samples.n
@@ -203,7 +203,7 @@ class ResourceJudge:
             self.early = self.early or suspicion
 
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
-        """Look for causes until they account for the growth; one that accounts for a part leaves the rest to others."""
+        """Look for causes until they explain the growth; partial ones leave the rest to others."""
         run, sampler = self._run, self._sampler
         hint = self._counted_elsewhere(budget)
         if hint.rate:
@@ -234,7 +234,7 @@ class ResourceJudge:
         return hint
 
     def carry_levels(self) -> None:
-        """Note the levels reached: the growth until a cache was full still counts when a level is judged."""
+        """Note the levels reached: growth until a cache was full still counts against a level."""
         samples = self._sampler.samples
         for name in (one.resource for one in self._run.plan.budgets if samples.has(one.resource)):
             self._carried[name] = self._carried.get(name, 0) + samples.above_start(name)
@@ -271,7 +271,7 @@ class ResourceJudge:
         )
 
     def _idle_bytes(self, name: str) -> float:
-        """Return how much memory may become resident that is not new: all that malloc may have; infinity if unknown."""
+        """Return how much of malloc's old memory may become resident; infinity if unknown."""
         samples, heap = self._sampler.samples, self._sampler.instruments.heap
         risen = samples.above_start(RESIDENT if samples.has(RESIDENT) else name)
         idle = heap.idle(max(0, risen)) if heap is not None else None
@@ -285,7 +285,7 @@ class ResourceJudge:
         return arenas if self._grows_as(MAPPED, RESIDENT) else arenas + large + shared_bytes()
 
     def _grows_as(self, name: str, other: str) -> bool:
-        """Return whether a counter grows, at nearly the rate of another one that grows, or faster."""
+        """Return whether a counter grows, nearly as fast as another growing one or faster."""
         samples = self._sampler.samples
         if not (samples.has(name) and samples.has(other)):
             return False
@@ -296,7 +296,7 @@ class ResourceJudge:
         )
 
     def _counted_elsewhere(self, budget: Budget) -> Hint:
-        """Return the growth that exact counters show, or that replaces objects from before the start."""
+        """Return the growth that exact counters show, or that replaces objects of the start."""
         samples = self._sampler.samples
         if budget.resource == OBJECTS:
             gone = self._sampler.frozen.gone
@@ -313,12 +313,12 @@ class ResourceJudge:
 
 
 def _yields_to_exact_counters(budget: Budget) -> bool:
-    """Return whether the exact counters account for this resource: it has a resolution, and no budget names it."""
+    """Return whether exact counters account for it: it has a resolution and no explicit budget."""
     return bool(budget.traits.resolution) and not budget.explicit
 
 
 def _most_while_waiting(resource: resources.Resource, left: float) -> float:
-    """Return the level above which growth is judged at once, in the unit of the resource; `left` of its limit."""
+    """Return the level above which growth is judged at once, in its unit; `left` of its limit."""
     if resource.name == CHILDREN:
         return _MAX_WAITING_CHILDREN
     if resource.scarce:

@@ -1,7 +1,7 @@
-"""Notice that a repetition is about to take too much of the machine: memory, disks, descriptors, processes, threads.
+"""Notice that a repetition is about to take too much of the machine.
 
-A test that keeps 150 MiB would take 5 GiB until the cause is known, and the kernel would end the
-session.
+What may run out are memory, disks, descriptors, processes and threads. A test that keeps 150 MiB
+would take 5 GiB until the cause is known, and the kernel would end the session.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SEARCH_ITERATIONS: Final = 20
 
 
 class Used(NamedTuple):
-    """What a repetition has taken of something that had so much left before; `resource` is what counts it."""
+    """What a repetition took of something with so much left before; `resource` counts it."""
 
     resource: str
     taken: int
@@ -66,9 +66,9 @@ class Used(NamedTuple):
 class Store:
     """Something that runs out.
 
-    `left` reads how much of it is left, and `left_before` is what it read at the start; infinity if `held` is exact.
-    `held` counts what some processes have of it, which tells those of the test from other programs; a fork has the pages
-    of its parent, so of memory these are too many.
+    `left` reads how much of it is left, and `left_before` is what it read at the start; infinity if
+    `held` is exact. `held` counts what some processes have of it, which tells those of the test
+    from other programs; a fork has the pages of its parent, so of memory these are too many.
     """
 
     resource: str

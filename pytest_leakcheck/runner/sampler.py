@@ -21,7 +21,7 @@ from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
 
 
 class _FrozenObjects:
-    """The objects that exist at the start: frozen, they do not count, but what replaces them does."""
+    """The objects of the start: frozen, they do not count, but what replaces them does."""
 
     # To count the frozen objects takes milliseconds, so that is done only just after a freeze and
     # on suspicion.
@@ -41,12 +41,18 @@ class _FrozenObjects:
         self._counts[1] = self.gone
 
     def note(self) -> None:
-        """Count them again after a freeze amid a series: those that pytest makes in each iteration are replaced next."""
+        """Count them again after a freeze amid a series.
+
+        Those that pytest makes in each iteration are replaced next.
+        """
         self._counts[0] = gc.get_freeze_count()
         self.is_due = True
 
     def take(self) -> int:
-        """Return how many are gone since `note`, once the next iteration has ended; `gone` does not count these."""
+        """Return how many are gone since `note`, once the next iteration has ended.
+
+        `gone` does not count these.
+        """
         earlier, self.is_due = self._counts[0], False
         self._counts[0] = gc.get_freeze_count()
         return earlier - self._counts[0]
@@ -61,7 +67,10 @@ class _FrozenObjects:
 
 
 class Sampler:
-    """Reads the counters of one process, a row at a time; if `patient`, it waits after each for what will end soon."""
+    """Reads the counters of one process, a row at a time.
+
+    If `patient`, it waits after each row for what will end soon.
+    """
 
     def __init__(
         self,
@@ -136,9 +145,10 @@ class Sampler:
             closing.callback(self.instruments.watch.close)
 
     def start(self, seconds: float = 0.0, *, walks_frozen: bool = True) -> None:
-        """Read row 0, the start level, and discard earlier rows; `seconds` is the duration of a short iteration.
+        """Read row 0, the start level, and discard earlier rows.
 
-        Without `walks_frozen`, frozen objects are not counted, and `frozen` tells nothing.
+        `seconds` is the duration of a short iteration. Without `walks_frozen`, frozen objects are
+        not counted, and `frozen` tells nothing.
         """
         self._seconds[0] = seconds
         # It would be a block at the start level alone.
@@ -188,7 +198,7 @@ class Sampler:
         self.settling.pace()
 
     def fill(self) -> None:
-        """Take as long as for a row, so that the iterations follow each other as fast as they will."""
+        """Take as long as for a row, so that iterations follow each other as fast as they will."""
         self._read_into(self.samples.n + 1, True)
         self.settling.pace()
 
@@ -197,7 +207,7 @@ class Sampler:
         return self._processes[self.samples.n]
 
     def thaw(self, resource: str) -> int:
-        """Unfreeze all objects, and return how much of the resource garbage held that had been alive when frozen."""
+        """Unfreeze all objects; return how much of a resource was held by garbage frozen alive."""
         if not self.instruments.watch.enabled:
             return 0
         self.frozen.keep()
@@ -217,7 +227,7 @@ class Sampler:
         return self._garbage[resource]
 
     def refreeze(self) -> None:
-        """Freeze again, and let the series continue: collected garbage counts as memory as if it still existed."""
+        """Freeze again and go on with the series; collected garbage still counts as memory."""
         self.instruments.watch.refreeze()
         for name, value in zip(TREE, self.instruments.tree.read(), strict=True):
             self.samples.correct_last(name, value, "garbage")
@@ -225,11 +235,12 @@ class Sampler:
         self.frozen.note()
 
     def collect_earlier_garbage(self) -> None:
-        """Collect the garbage of earlier tests once a counter rises steadily, if that was not done before the freeze.
+        """Collect the garbage of earlier tests once a counter rises steadily.
 
-        Frozen garbage can explain only growth, so a test without growth is spared the walk over all
-        objects. Call it after each row, because little that the test itself has turned into garbage
-        since the start may be part of it.
+        It does nothing if that was done before the freeze. Frozen garbage can explain only growth,
+        so a test without growth is spared the walk over all objects. Call it after each row,
+        because little that the test itself has turned into garbage since the start may be part of
+        it.
         """
         watch = self.instruments.watch
         if watch.owes_walk and watch.enabled and self.samples.rises_steadily():
@@ -237,7 +248,7 @@ class Sampler:
             self.refreeze()
 
     def forget_own_work(self) -> None:
-        """Reset the harness's part, because nothing is frozen any more; the caller must restart the series."""
+        """Reset the harness's part: nothing is frozen now; the caller must restart the series."""
         for own in self.samples.own.values():
             own[0] = 0
 
@@ -248,7 +259,7 @@ class Sampler:
         )
 
     def subtract_own_work(self) -> None:
-        """Subtract all memory allocated since the last row from later rows, because the harness allocated it."""
+        """Subtract memory allocated since the last row, which is the harness's, from later rows."""
         # Use the same code as for a row, with the next row as scratch space: the result of other
         # code would differ by a temporary object.
         scratch = self.samples.n + 1
@@ -345,7 +356,7 @@ class Sampler:
 
 
 def _shift(own: Mapping[str, array[int]], instruments: Instruments, sign: int) -> None:
-    """Add the current readings of memory to the harness's part (`sign` is 1), or subtract them (-1)."""
+    """Add current memory readings to the harness's part, or subtract them (`sign`: 1 or -1)."""
     if instruments.watch.enabled:
         # A collection empties the interpreter's free lists and untracks tuples. So the readings
         # before and after the listing of a folder are comparable.

@@ -1,4 +1,4 @@
-"""Wait for resources that end by themselves, and rest (pause the test) to measure growth without it."""
+"""Wait for what ends by itself, and rest (pause the test) to measure growth without it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NOTIFIED: Final = frozenset(_find_notified())
 
 
 def _needs_another(frame: FrameType) -> bool:
-    """Return whether a thread, by its innermost frame, goes on only if another one lets it, as a worker without work does."""
+    """Return whether a thread goes on only if another lets it, as a worker without work does."""
     return frame.f_code is Condition.wait.__code__ and frame.f_lasti in _NOTIFIED
 
 
@@ -93,11 +93,11 @@ class Settling:
         self._threads = frozenset(sys._current_frames()) - _OF_SESSION
 
     def settle(self, *, suspected: bool = False) -> bool:
-        """Wait while more handles exist than at the start, correct the last row, and return whether any counter fell.
+        """Wait while more handles exist than at the start; return whether any counter fell.
 
-        Handles are descriptors, threads, child processes, asyncio tasks and entries of shared
-        folders. With `suspected`, threads of the start get `seconds_held`: once in a measurement,
-        if that is in vain.
+        The last row is corrected. Handles are descriptors, threads, child processes, asyncio tasks
+        and entries of shared folders. With `suspected`, threads of the start get `seconds_held`:
+        once in a measurement, if that is in vain.
         """
         self._uncorrected = self._levels() if suspected else {}
         pause, waited, fell, began = 0.001, 0.0, False, clock.monotonic()
@@ -133,7 +133,7 @@ class Settling:
         return fell
 
     def delay_start(self) -> None:
-        """Delay the start level until a thread that releases handles `waited_long` seconds late keeps up with the test."""
+        """Delay the start level until a thread that releases handles late keeps up."""
         # Until then a rest follows each iteration, so that few handles wait at once.
         self._released_after = self.waited_long
         self._paced_at = clock.monotonic()
@@ -162,7 +162,7 @@ class Settling:
             self._paced_at = clock.monotonic()
 
     def _others_remain(self) -> bool:
-        """Return whether a thread that ran at the start, other than this one, may still go on by itself."""
+        """Return whether another thread that ran at the start may still go on by itself."""
         others = self._threads - {get_ident()}
         return any(
             number in others and not _needs_another(frame)
@@ -170,7 +170,7 @@ class Settling:
         )
 
     def may_end(self) -> bool:
-        """Return whether there are more threads, child processes or tasks than at the start, which may end."""
+        """Return whether more threads, child processes or tasks than at the start may end."""
         return any(
             self._samples.above_start(name) > 0
             for name in (*TREE, *self._late())
@@ -178,7 +178,7 @@ class Settling:
         )
 
     def standing(self, resource: str) -> int:
-        """Return how many handles exist above the start level, or above the level at the last `delay_start`."""
+        """Return how many handles exceed the start level, or that at the last `delay_start`."""
         level, drained = self._samples.level(resource), self._drained.get(resource)
         return self._samples.above_start(resource) if drained is None else level - drained
 
@@ -186,11 +186,11 @@ class Settling:
         return {name: self._samples.level(name) for name in self._scarce()}
 
     def accept(self) -> None:
-        """Keep what waiting on a suspicion has corrected in the last row; `put_back` undoes it otherwise."""
+        """Keep the last row's correction from waiting on a suspicion; `put_back` would undo it."""
         self._uncorrected = {}
 
     def put_back(self) -> None:
-        """Undo the correction: a last row that is lower, for a part that was waited for, would hide the growth."""
+        """Undo the correction: a last row that waiting has lowered would hide the growth."""
         for name, level in self._uncorrected.items():
             self._samples.correct_last(name, level, "put_back")
         self._uncorrected = {}
@@ -202,7 +202,7 @@ class Settling:
         return [name for name in self._instruments.reads if find_resource(name).ends_by_itself]
 
     def await_joined(self, threads: int) -> TreeCount:
-        """Read the process tree until it has at most this many threads, or about a millisecond has passed."""
+        """Read the process tree for about a millisecond, or until it has at most `threads`."""
         self.joins_in_vain += 1
         tree = self._instruments.tree.read()
         for _ in range(_MAX_JOIN_CHECKS):
@@ -238,7 +238,7 @@ class Settling:
         self._rested += seconds
 
     def correct_folder(self, resource: str, *, set_aside: bool = False) -> bool:
-        """Take entries of other programs off all rows; return whether there were entries of unknown origin."""
+        """Take other programs' entries off all rows; return whether any had an unknown origin."""
         folder = self._instruments.folders.get(resource)
         if folder is None or not folder.unknown:
             return False
@@ -251,6 +251,6 @@ class Settling:
         return (clock.monotonic() - self._began - self._rested) / max(1, self._samples.n)
 
     def share_of_other_threads(self) -> float:
-        """Return the share of other threads in the CPU time since the start, 0 to 1; ended threads count too."""
+        """Return other threads' share of the CPU time since the start, 0 to 1, with ended ones."""
         total, own = clock.process_time() - self._worked[0], clock.thread_time() - self._worked[1]
         return max(0.0, 1 - own / total) if total > 0 else 0.0

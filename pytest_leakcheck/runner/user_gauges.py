@@ -1,4 +1,4 @@
-"""Store the gauges (user-defined counters) and phases of a repeated test, which the fixture ``leakcheck`` sets.
+"""Store gauges (user-defined counters) and phases of a test, set by the fixture ``leakcheck``.
 
 Functions that read gauges refer to objects of the test, so each iteration releases them; only
 numbers in arrays stay.
@@ -16,7 +16,10 @@ from pytest_leakcheck.model.resources import GAUGE_PREFIX
 
 
 class Gauges:
-    """The gauges of a test, set in each iteration and read at the end of its body, before fixtures are torn down."""
+    """The gauges of a test, set in each iteration and read at the end of its body.
+
+    They are read before fixtures are torn down.
+    """
 
     def __init__(self) -> None:
         self._cells: dict[str, array[int]] = {}
@@ -25,7 +28,9 @@ class Gauges:
         self._sealed = False
 
     def follow(self, name: str, read: Callable[[], int] | int, level: int | None) -> None:
-        """Follow a gauge, or take the reading itself, in this iteration; a `level` of None bounds growth only.
+        """Follow a gauge, or take the reading itself, in this iteration.
+
+        A `level` of None bounds growth only.
 
         Raises:
             RuntimeError: The gauge is new after the first iteration.
@@ -48,22 +53,22 @@ class Gauges:
                 self._reads[name] = None
 
     def _read_now(self, name: str) -> int:
-        """Return the current value of a gauge while the test body runs, and its last reading afterwards."""
+        """Return a gauge's current value while the test body runs, then its last reading."""
         read = self._reads[name]
         return read() if callable(read) else self._cells[name][0]
 
     def seal(self) -> tuple[Mapping[str, Callable[[], int]], tuple[Budget, ...]]:
-        """Accept no new gauges after the first iteration; return their reading functions, by name, and budgets."""
+        """Accept no more gauges after the first iteration; return their readers and budgets."""
         self._sealed = True
         budgets = tuple(Budget(GAUGE_PREFIX + name, level) for name, level in self._levels.items())
         return {name: partial(self._read_now, name) for name in self._cells}, budgets
 
 
 class Phases:
-    """What each phase of the last iteration, up to a ``leakcheck.checkpoint(label)``, has added to the counters.
+    """What each phase of the last iteration has added to the counters.
 
-    Each label that was seen before `open` has a preallocated row, so that its phase allocates
-    nothing.
+    A phase ends at a ``leakcheck.checkpoint(label)``. Each label that was seen before `open` has a
+    preallocated row, so that its phase allocates nothing.
     """
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Start, supervise and end subprocesses. Importing this package loads neither pytest nor the plugin."""
+"""Start, supervise and end subprocesses. An import loads neither pytest nor the plugin."""

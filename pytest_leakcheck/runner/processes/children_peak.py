@@ -17,7 +17,7 @@ _BODY_STEP: Final = 2
 
 
 class ChildrenPeak:
-    """The highest sum (`peak`, in bytes) of the memory of all children and descendants alive at one time.
+    """The highest sum (`peak`, in bytes) of the memory of all descendants alive at one time.
 
     That of a child is its high-water mark. What it has had before the body of the test is
     subtracted. A forked child begins with its parent's pages, which are not its own memory. So the
@@ -33,7 +33,7 @@ class ChildrenPeak:
         self._next = 0.0
 
     def look(self, pid: int, board: BoardView) -> None:
-        """Sample the children of a process, if its test has not ended and the last sample is old enough."""
+        """Sample a process's children, if its test goes on and the last sample is old enough."""
         now = clock.monotonic()
         if now < self._next or board.iteration > _BODY_STEP:
             return

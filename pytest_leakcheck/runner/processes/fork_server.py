@@ -1,4 +1,4 @@
-"""Fork the processes of single tests from a server, which is started once and has imported what they need.
+"""Fork processes of single tests from a server, started once, that has imported what they need.
 
 The server forks a process for each file, which collects it; that one forks a process for each test.
 `ForkServer` is the session's end of the connection, `Server` the other one. The server is no child
@@ -64,7 +64,7 @@ def unsupported() -> str:
 
 
 class ServerLost(Exception):
-    """The server has ended, or does not answer: what it ran has to run in a process that is started for it."""
+    """The server has ended or does not answer: what it ran needs a process started for it."""
 
 
 class Forked:
@@ -92,7 +92,8 @@ class Forked:
 class ForkServer:
     """The session's end; `why_not` says why the server forks nothing, empty while it does.
 
-    `given` is what the server was started with: a process that is to have something else needs another server.
+    `given` is what the server was started with: a process that is to have something else needs
+    another server.
     """
 
     def __init__(
@@ -102,9 +103,10 @@ class ForkServer:
         given: object,
         waiting: Callable[[], None],
     ) -> None:
-        """Start a server; `prepare` gets its folder, which is made in `parent`, and its end of the connection.
+        """Start a server; this process calls `waiting` while the server is busy.
 
-        This process calls `waiting` while the server is busy.
+        `prepare` gets the server's folder, which is made in `parent`, and its end of the
+        connection.
         """
         self.given, self.why_not, self._waiting = given, "", waiting
         # Why no process can be forked for the tests of a file; empty for the one that is collected.
@@ -128,7 +130,7 @@ class ForkServer:
             self.close()
 
     def collect(self, file: str) -> str:
-        """Have the server collect a file, and leave the one before; return why it cannot fork, or an empty text."""
+        """Have the server collect this file instead; return why it cannot fork, empty if it can."""
         why = self.why_not or self._files.get(file, "")
         if why or file == self._file:
             return why
@@ -146,7 +148,7 @@ class ForkServer:
         return self.why_not or self._files[file]
 
     def fork(self, start: Path, said: Path) -> Forked:
-        """Fork a process for a test of the collected file, with the task of `start`; it writes into `said`."""
+        """Fork a process for a collected test, with the task in `start`; it writes into `said`."""
         with self._ending():
             pid = self._ask({"start": str(start), "said": str(said)})["pid"]
             return Forked(pid, self._reap)
@@ -170,7 +172,7 @@ class ForkServer:
 
     @contextlib.contextmanager
     def _ending(self) -> Any:
-        """End the server if it does not answer, or this process is interrupted: the next answer would be to this question."""
+        """End the server on failure or interrupt: the next answer would be to this question."""
         try:
             yield
         except Exception as error:
@@ -199,7 +201,7 @@ class Server:
     """The server's end, which also the processes that it forks for files have."""
 
     def __init__(self, connection: int, session: int, said: Path) -> None:
-        """Begin before anything of the project is imported; `said` is what this process writes into."""
+        """Begin before the project is imported; `said` is what this process writes into."""
         self._connection = keep_high(connection)
         self._session = keep_high(os.pidfd_open(session))
         self._folder, self._said = said.parent, os.stat(said)
@@ -209,7 +211,7 @@ class Server:
         os.register_at_fork = self._register_at_fork
 
     def find_obstacle(self) -> str:
-        """Return what the processes would share, or what they would lack, if this one forked them; empty if nothing."""
+        """Return what forked processes would share, or would lack; empty if there is nothing."""
         # Some libraries end their threads before a fork, and start them when they are needed;
         # OpenBLAS is one.
         if len(os.listdir("/proc/self/task")) > 1:
@@ -223,7 +225,8 @@ class Server:
     def serve(self, why: str, *, hand_over: bool) -> dict[str, str] | None:
         """Return each request in a process that is forked for it, and None at the end in this one.
 
-        `why` is why there can be none. With `hand_over`, the forked process gets the connection until it ends.
+        `why` is why there can be none. With `hand_over`, the forked process gets the connection
+        until it ends.
         """
         self._send({"why": why})
         while not why and (request := self._receive()):
@@ -311,7 +314,7 @@ class Server:
         os.waitpid(pid, 0)
 
     def _register_at_fork(self, **hooks: Any) -> None:
-        """Register functions that the forks of this server do not call: to the test, its process is not a forked one."""
+        """Register hooks that this server's forks skip: to the test, its process is not forked."""
         if not is_standard(sys._getframe(1).f_code.co_filename):
             hooks = {
                 when: partial(self._call, hook) if callable(hook) else hook
@@ -324,7 +327,7 @@ class Server:
             hook()
 
     def _renew_files(self, said: str) -> None:
-        """Let this process write where it is to write, and have temporary files of its own: pytest's captured output."""
+        """Point this process at its own output and temporary files: pytest's captured output."""
         for number in _descriptors():
             found = os.fstat(number)
             if said and os.path.samestat(found, self._said):
@@ -337,7 +340,7 @@ class Server:
             os.close(new)
 
     def _find_open(self) -> str:
-        """Return a file, socket or pipe that is open here, other than what a fork renews; empty if there is none."""
+        """Return an open file, socket or pipe that no fork renews; empty if there is none."""
         harmless = [self._said, os.fstat(1), os.stat(os.devnull), os.stat("/dev/urandom")]
         # Where libffi maps its own code again for callbacks, it keeps its file open. A loaded
         # library is never written to.
@@ -360,7 +363,7 @@ class Server:
 
 
 def leave(status: int) -> None:
-    """End this process; a forked one without what belongs to its parent, such as the end of modules."""
+    """End this process; a forked one skips what is its parent's, such as the end of modules."""
     if _FORKED_FROM:
         atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
@@ -371,11 +374,11 @@ def leave(status: int) -> None:
 
 
 def _leave_exit_handlers_to_parent() -> None:
-    """Forget what is registered for the exit: it ends what the parent has, which the parent does by itself."""
+    """Forget exit handlers: they end what belongs to the parent, which does that itself."""
     atexit._clear()
     finalize: Any = weakref.finalize
-    for one in list(finalize._registry):
-        one.atexit = False
+    for finalizer in list(finalize._registry):
+        finalizer.atexit = False
     # The next one registers with `atexit` again.
     finalize._registered_with_atexit = False
 
@@ -401,7 +404,7 @@ def _descriptors() -> list[int]:
 
 
 def _copy_file(number: int, folder: Path) -> int:
-    """Return a copy of a temporary file, at the same position; it lies in a folder of this package."""
+    """Return a copy of a temporary file, at the same position, in a folder of this package."""
     with (
         tempfile.TemporaryFile(buffering=0, dir=folder) as copy,
         open(f"/proc/self/fd/{number}", "rb") as file,
@@ -413,10 +416,10 @@ def _copy_file(number: int, folder: Path) -> int:
 
 
 def _is_readable(number: int, *, seconds: float | None = None, unless: int | None = None) -> bool:
-    """Wait until a descriptor is readable; return False at the end of the time, or if `unless` is readable first."""
+    """Wait until a descriptor is readable; False if the time ends or `unless` is readable first."""
     poll = select.poll()
-    for one in (number, unless):
-        if one is not None:
-            poll.register(one, select.POLLIN)
+    for descriptor in (number, unless):
+        if descriptor is not None:
+            poll.register(descriptor, select.POLLIN)
     found = [one for one, _event in poll.poll(None if seconds is None else 1000 * seconds)]
     return number in found

@@ -1,7 +1,7 @@
-"""Let a process use a temporary folder of its own, apart from entries of others (`probes.folders.PRIVATE_FOLDER`).
+"""Let a process use a temporary folder of its own (`probes.folders.PRIVATE_FOLDER`).
 
-It lies in a folder directly below the shared one, so that paths of sockets in it do not become too
-long.
+It keeps entries apart from those of others. It lies in a folder directly below the shared one, so
+that paths of sockets in it do not become too long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_SUFFIX: Final = len("/pymp-12345678/listener-12345678")
 
 
 def shared_folder() -> str:
-    """Return the temporary folder of the environment; empty if the program has set `tempfile.tempdir` to another."""
+    """Return the environment's temporary folder; empty if `tempfile.tempdir` is set to another."""
     given = tempfile.tempdir
     found = _find_folder(tuple(map(os.environ.get, _TMPDIR_VARIABLES)))
     tempfile.tempdir = given or found
@@ -42,13 +42,16 @@ def _find_folder(_variables: tuple[str | None, ...]) -> str:
 
 
 def has_room(shared: str) -> bool:
-    """Return whether socket paths fit in a temporary folder below `shared`, or do not even fit in `shared` itself."""
+    """Return whether socket paths fit in a folder below `shared`, or not even in `shared`."""
     now = len(os.fsencode(shared)) + _MAX_SUFFIX
     return not now <= _MAX_SOCKET_PATH < now + len(f"/{PREFIX}12345678/{PRIVATE_NAME}")
 
 
 def variables_for(folder: Path) -> dict[str, str]:
-    """Create the temporary folder inside `folder`; return the variables that select it: the first, and others in use."""
+    """Create the temporary folder inside `folder`; return the variables that select it.
+
+    These are the first one, and others in use.
+    """
     own = folder / PRIVATE_NAME
     own.mkdir(mode=0o700, exist_ok=True)
     return {
@@ -60,7 +63,10 @@ def variables_for(folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def private_tmpdir(folder: Path) -> Iterator[Path]:
-    """Use the temporary folder inside `folder`, also in child processes. What the program itself sets meanwhile stays."""
+    """Use the temporary folder inside `folder`, also in child processes.
+
+    What the program itself sets meanwhile stays.
+    """
     environment, ours = os.environ, variables_for(folder)
     theirs = {name: environment.get(name) for name in ours}
     before = tempfile.tempdir

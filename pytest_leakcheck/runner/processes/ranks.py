@@ -1,4 +1,4 @@
-"""Start the ranks of a distributed run from a separate process, one process each, and record which failed and how."""
+"""Start each rank of a distributed run in a process, from a separate one, and record failures."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _FAILURE_GRACE_SECONDS: Final = 2.0
 
 
 def launch(ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
-    """Run a command in each rank, with ``RANK`` and ``WORLD_SIZE`` in its environment; return 1 if a rank failed.
+    """Run a command in each rank; return 1 if a rank failed.
 
-    `folder` gets ``failures``: the exit status of each failed rank by its number, as JSON. This process ends with
-    `parent` (a pid; 0 for none).
+    Its environment has ``RANK`` and ``WORLD_SIZE``. `folder` gets ``failures``: the exit status of
+    each failed rank by its number, as JSON. This process ends with `parent` (a pid; 0 for none).
     """
     supervisor.die_with(parent)
     # The ranks get SIGTERM as well, and write their stacks before they end. This process must

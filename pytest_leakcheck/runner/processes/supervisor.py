@@ -1,4 +1,4 @@
-"""Run a command in a subprocess, supervise it, end it and all its descendants, independently of pytest.
+"""Run a command in a subprocess, supervise it, end it and all its descendants, without pytest.
 
 The two processes share a file, which the child maps into memory (`Board`). It stores the number of
 the current iteration there. That allocates nothing and opens no descriptor, so it does not affect
@@ -62,11 +62,11 @@ _C_FRAMES: Final = ("  Binary file ", "  <truncated rest of calls>")
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnd:
-    """How a child process ended: by itself, or `hung`, if this process ended it for lack of progress.
+    """How a child process ended: by itself or, if `hung`, by this process for lack of progress.
 
-    `status` is as in `subprocess`, `iteration` is 0 before the first, and `said` are the last lines of its standard
-    streams. `error` says why it could not be started, `unsent` is the number of the error for which it could not write
-    what it has found (0: none).
+    `status` is as in `subprocess`, `iteration` is 0 before the first, and `said` are the last lines
+    of its standard streams. `error` says why it could not be started, `unsent` is the number of the
+    error for which it could not write what it has found (0: none).
     """
 
     status: int
@@ -79,7 +79,7 @@ class ProcessEnd:
 
     @property
     def reason(self) -> str:
-        """Why there is no verdict; at most 60 characters in iterations 1 to 999, perhaps more before the first."""
+        """Why there is no verdict: up to 60 characters in iterations 1 to 999, else maybe more."""
         if self.error:
             return f"could not be started: {self.error}"
         where = f"in iteration {self.iteration}" if self.iteration else "before the first iteration"
@@ -132,7 +132,10 @@ class Board:
 
 
 class BoardView:
-    """A board as the parent process reads it: not as memory, since a test that cuts the file would crash this process."""
+    """A board as the parent process reads it: as a file, and not as memory.
+
+    A test that cuts the file would otherwise crash this process.
+    """
 
     def __init__(self, path: Path, ranks: int = 1) -> None:
         """Open the file, which has zeros for each rank, or else is empty."""
@@ -164,7 +167,7 @@ class BoardView:
 
     @property
     def steps(self) -> int:
-        """The sum of the step numbers of all ranks, which changes as long as any rank makes progress."""
+        """The sum of all ranks' step numbers, which changes as long as any rank makes progress."""
         return sum(self._read()[::3])
 
     @property
@@ -184,7 +187,7 @@ def unsupported() -> str:
 
 
 def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with tunables that make glibc's allocator quiet; the user's own tunables stay."""
+    """Return the environment with tunables that quiet glibc's allocator; the user's own stay."""
     tuned = [word for word in given.get(_TUNABLES_VARIABLE, "").split(":") if word]
     own = {word.partition("=")[0] for word in tuned}
     ours = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in own]
@@ -192,7 +195,10 @@ def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
 
 
 class Process(Protocol):
-    """What this module uses of a `Popen`, or of a process with another parent; `has_ended` leaves it unreaped."""
+    """What this module uses of a `Popen`, or of a process with another parent.
+
+    `has_ended` leaves it unreaped.
+    """
 
     pid: int
     returncode: int | None
@@ -225,10 +231,11 @@ class Start:
 
 
 def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> ProcessEnd:
-    """Run a command until it exits, or kill it once it stalls. Either way, all processes of its group are killed.
+    """Run a command until it exits, or kill it once it stalls.
 
-    `folder` gets the files ``board-0`` and ``said``; all other names in it are free for the caller. This process calls
-    `watch` repeatedly meanwhile, with the pid and the board.
+    Either way, all processes of its group are killed. `folder` gets the files ``board-0`` and
+    ``said``; all other names in it are free for the caller. This process calls `watch` repeatedly
+    meanwhile, with the pid and the board.
     """
     path = file_of(folder, "board")
     path.touch(0o600, exist_ok=False)
@@ -276,12 +283,12 @@ def start_process(
 
 
 def file_of(folder: Path, what: Literal["board", "messages", "stack"], rank: int = 0) -> Path:
-    """Return the path of the board of all ranks, or of what one rank writes: messages, and its stack when it is ended."""
+    """Return the path of all ranks' board, or of one rank's messages or stack when it is ended."""
     return folder / f"{what}-{rank}"
 
 
 def excerpt(text: str) -> str:
-    """Return the last lines of a text, without lines of a fatal error's traceback that show no code of the user."""
+    """Return the last lines of a text, without a fatal error's lines that show no user code."""
     lines = [
         line
         for line in text.splitlines()
@@ -296,7 +303,7 @@ def _wait(
     start: Start,
     watch: Callable[[int, BoardView], None],
 ) -> bool:
-    """Wait until the process has ended or stalls; return False if it must be ended before it has finished."""
+    """Wait until the process ends or stalls; return False if it must be ended unfinished."""
     seen, since = (0, False), clock.monotonic()
     while not has_ended(process):
         now, found = clock.monotonic(), (board.steps, board.finished)
@@ -312,7 +319,7 @@ def _wait(
 
 
 def die_with(parent: int) -> None:
-    """Make the kernel kill this process when its parent process dies, so that it does not run forever (Linux only)."""
+    """Make the kernel kill this process with its parent, so it cannot run forever (Linux only)."""
     if not parent or not sys.platform.startswith("linux"):
         return
     load_libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -321,11 +328,11 @@ def die_with(parent: int) -> None:
 
 
 def end_tree(*processes: subprocess.Popen[bytes] | Process, grace: float, group: bool) -> None:
-    """Terminate child processes, kill them and their descendants after `grace` seconds (0: at once), and reap them.
+    """Terminate child processes, kill them and their descendants after a grace, and reap them.
 
-    With `group`, each process leads a process group, which gets both signals, and is killed even if
-    its leader has ended. `psutil.wait_procs` would reap a child before its group is killed, and
-    `subprocess` would never learn its status.
+    `grace` is in seconds (0: kill at once). With `group`, each process leads a process group, which
+    gets both signals, and is killed even if its leader has ended. `psutil.wait_procs` would reap a
+    child before its group is killed, and `subprocess` would never learn its status.
     """
     alive = [process for process in processes if not has_ended(process)]
     below = [one for process in alive for one in _descendants(process.pid)]
@@ -341,15 +348,15 @@ def end_tree(*processes: subprocess.Popen[bytes] | Process, grace: float, group:
         # kill.
         for process in processes:
             _send_signal(process, _KILL, group=group)
-        for one in below:
+        for descendant in below:
             with contextlib.suppress(psutil.Error):
-                one.kill()
+                descendant.kill()
         for process in processes:
             process.wait()
 
 
 def has_ended(process: subprocess.Popen[bytes] | Process) -> bool:
-    """Return whether a process has ended, unreaped: its pid must not be reused before its group is killed."""
+    """Return whether a process ended, unreaped: its pid must not be reused before a group kill."""
     if not isinstance(process, subprocess.Popen):
         return process.has_ended()
     if process.returncode is not None or not hasattr(os, "waitid"):
@@ -374,7 +381,7 @@ def _descendants(pid: int) -> list[psutil.Process]:
         if not sys.platform.startswith("linux"):
             return psutil.Process(pid).children(recursive=True)
         # psutil also reads /proc/stat, which a container may hide.
-        for one in descendants(pid):
+        for child in descendants(pid):
             with contextlib.suppress(psutil.Error):
-                found.append(psutil.Process(one))
+                found.append(psutil.Process(child))
     return found
