@@ -112,6 +112,21 @@ class CauseSearch:
     search, although enough of them ran to show it.
     """
 
+    culprit: Culprit | None = None
+    recurred = True
+    # What holds the growth, if the program removes entries from it.
+    pruned: Pruned | None = None
+    # Whether it is known already that the growth does not end by itself.
+    is_unbounded = False
+    # By how much the resource grows for each entry of the owner, if that is found by its name;
+    # else 0.
+    each = 0.0
+    # The test whose cause this is, if it was only confirmed.
+    recalled = ""
+    _kinds: tuple[Remainder, ...] = ()
+    _pool = ""
+    _exits = 0
+
     def __init__(  # noqa: PLR0913 - what is measured, what has grown, and how far to go
         self,
         run: MeasurementRun,
@@ -149,24 +164,10 @@ class CauseSearch:
         )
         self._read, self._deadline = reader(red.resource), deadline
         self._schedule = rounds.Schedule(plain_seconds, deadline, self._collect, self._read)
-        self.culprit: Culprit | None = None
         self._found = Culprit(red.resource)
         self._made = rounds.Creation()
         self._kept = rounds.Creation()
-        self._kinds: tuple[Remainder, ...] = ()
-        self.recurred = True
-        self._pool = ""
-        # What holds the growth, if the program removes entries from it.
-        self.pruned: Pruned | None = None
-        # Whether it is known already that the growth does not end by itself.
-        self.is_unbounded = False
-        # By how much the resource grows for each entry of the owner, if that is found by its name;
-        # else 0.
-        self.each = 0.0
-        # The test whose cause this is, if it was only confirmed.
-        self.recalled = ""
         self._why: dict[str, str] = {}
-        self._exits = 0
         self.among_known = among_known
         self._steps: Generator[None, None, object] = (
             self._recall() if among_known else self._investigate()
@@ -277,24 +278,7 @@ class CauseSearch:
             return
         if self._verdict.outcome == "leak" and (yield from self._recall()):
             return
-        # Load what the search itself retains before anything is counted.
-        began = clock.monotonic()
-        plugin_files()
-        if self._resource.in_python_bytes:
-            rounds.load_memray()
-        earlier = newcomers() if has_frozen() else frozenset[int]()
-        gc.unfreeze()
-        objects = len(gc.get_objects())
-        before = None
-        has_time = began + objects * _SECONDS_PER_OBJECT < self._schedule.deadline_for(
-            _MIN_OWNER_SECONDS
-        )
-        if has_time and self._verdict.outcome != "unclosed":
-            before = Census(values=self._resource.in_python_bytes)
-            # On a busy machine the count alone may take longer than the time that is left.
-            self._schedule.postpone(clock.monotonic() - began)
-        self._exits = count_exit_callbacks()
-        gc.freeze()
+        before, earlier, objects = self._count_objects()
         made = yield from self._find_site()
         if self._has_ended(self._schedule):
             # What has grown instead is a bystander, such as the cache of a library that the search
@@ -316,6 +300,27 @@ class CauseSearch:
             self._why["owner"] = OutOfTime(longer)
         else:
             yield from self._find_owner(before, made, earlier)
+
+    def _count_objects(self) -> tuple[Census | None, frozenset[int], int]:
+        """Return a census (None without time for it), the newcomers so far and how many objects exist."""
+        # Load what the search itself retains before anything is counted.
+        began = clock.monotonic()
+        plugin_files()
+        if self._resource.in_python_bytes:
+            rounds.load_memray()
+        earlier = newcomers() if has_frozen() else frozenset[int]()
+        gc.unfreeze()
+        objects = len(gc.get_objects())
+        before = None
+        needed = objects * _SECONDS_PER_OBJECT
+        has_time = began + needed < self._schedule.deadline_for(_MIN_OWNER_SECONDS)
+        if has_time and self._verdict.outcome != "unclosed":
+            before = Census(values=self._resource.in_python_bytes)
+            # On a busy machine the count alone may take longer than the time that is left.
+            self._schedule.postpone(clock.monotonic() - began)
+        self._exits = count_exit_callbacks()
+        gc.freeze()
+        return before, earlier, objects
 
     def _recall(self) -> Generator[None, None, bool]:
         """Return whether a known cause accounts for all of the growth, in a few iterations."""
@@ -509,6 +514,31 @@ class CauseSearch:
         if not self._schedule.used:
             # Nothing was created since the first count, so nothing has grown.
             return
+        holders = self._search_holders(before, made, earlier)
+        if self._lack_owner(holders):
+            self._why["owner"] = (
+                "the interpreter holds each thread until it ends"
+                if self._is_thread
+                else holders.reason
+            )
+            return
+        others = holders.owners[1:] if holders.joint else ()
+        self._found = replace(self._found, owner=holders.owners[0], others=others)
+        if rounds.MOST_TRACED - self._schedule.used >= _KEEPER_ITERATIONS:
+            yield from self._find_keepers(holders)
+        if self._is_early and holders.objects:
+            # What has followed the owner refers to it.
+            self.collect_own()
+            paths = [
+                where.path for one in (self._made, self._kept) if (where := read_path(one.path))
+            ]
+            self.is_unbounded = are_append_only(holders.objects, tuple(chain.from_iterable(paths)))
+            gc.freeze()
+        self.each = self._growth_per_entry(holders)
+
+    def _search_holders(
+        self, before: Census, made: rounds.Creation, earlier: frozenset[int]
+    ) -> Holders:
         # If the program has called `gc.unfreeze`, what the containers have gained is the only
         # evidence.
         came, later = (gc.get_objects(), newcomers()) if has_frozen() else ([], frozenset[int]())
@@ -541,36 +571,21 @@ class CauseSearch:
             # Release the list before the freeze, so that the search retains none of these objects.
             del came, growing
             gc.freeze()
-        if self._lack_owner(holders):
-            self._why["owner"] = (
-                "the interpreter holds each thread until it ends"
-                if self._is_thread
-                else holders.reason
-            )
-            return
-        others = holders.owners[1:] if holders.joint else ()
-        self._found = replace(self._found, owner=holders.owners[0], others=others)
-        if rounds.MOST_TRACED - self._schedule.used >= _KEEPER_ITERATIONS:
-            yield from self._find_keepers(holders)
-        if self._is_early and holders.objects:
-            # What has followed the owner refers to it.
-            self.collect_own()
-            paths = [
-                where.path for one in (self._made, self._kept) if (where := read_path(one.path))
-            ]
-            self.is_unbounded = are_append_only(holders.objects, tuple(chain.from_iterable(paths)))
-            gc.freeze()
+        return holders
+
+    def _growth_per_entry(self, holders: Holders) -> float:
         series, owner = self._sampler.samples.series(self._verdict.resource), holders.owners[0]
         if (
-            owner.gained
-            and series.rises
-            and holders.objects
-            and find_container(owner) is holders.objects[0]
+            not owner.gained
+            or not series.rises
+            or not holders.objects
+            or find_container(owner) is not holders.objects[0]
         ):
-            rate = self._verdict.slope
-            if all(before <= after for before, after in pairwise(series.readings)):
-                rate = upper_median(series.rises.values()) * len(series.rises) / series.iterations
-            self.each = rate / owner.gained
+            return 0.0
+        rate = self._verdict.slope
+        if all(before <= after for before, after in pairwise(series.readings)):
+            rate = upper_median(series.rises.values()) * len(series.rises) / series.iterations
+        return rate / owner.gained
 
     def _find_keepers(self, holders: Holders) -> Generator[None, None, None]:
         if not holders.objects and holders.owners[0].root_kind == "exits":

@@ -8,7 +8,7 @@ tests, loops and scripts are judged in the same way. A block that runs once show
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -21,6 +21,7 @@ from pytest_leakcheck.judge import conclude_finding
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.judge.judge_series import judge_once
 from pytest_leakcheck.judge.provenance import qualify
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.recording import Recording, Stopped
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
@@ -216,23 +217,7 @@ def measure_block(
         sampler.start()
         yield finished
         sampler.read()
-        readable = [budget for budget in budgets if sampler.samples.has(budget.resource)]
-        over = [
-            budget.resource
-            for budget in readable
-            if sampler.samples.above_start(budget.resource) > (budget.level or 0)
-        ]
-        if over:
-            sampler.settling.settle()
-        for shared in sampler.instruments.folders.keys() & set(over):
-            sampler.settling.correct_folder(shared, set_aside=True)
-        verdicts = tuple(
-            qualify(
-                judge_once(sampler.samples.series(budget.resource), budget),
-                find_provenance(sampler, budget.resource),
-            )
-            for budget in readable
-        )
+        verdicts = _judge_block(sampler, budgets)
         red = any(verdict.outcome != "ok" for verdict in verdicts)
         held = survivors(before, take_identities()) if red else {}
         held |= {
@@ -253,3 +238,24 @@ def measure_block(
         results.append(Result(plan, recording, (*verdicts, *missing), held))
     finally:
         sampler.close()
+
+
+def _judge_block(sampler: Sampler, budgets: Iterable[Budget]) -> tuple[Verdict, ...]:
+    samples = sampler.samples
+    readable = [budget for budget in budgets if samples.has(budget.resource)]
+    over = {
+        budget.resource
+        for budget in readable
+        if samples.above_start(budget.resource) > (budget.level or 0)
+    }
+    if over:
+        sampler.settling.settle()
+    for shared in sampler.instruments.folders.keys() & over:
+        sampler.settling.correct_folder(shared, set_aside=True)
+    return tuple(
+        qualify(
+            judge_once(samples.series(budget.resource), budget),
+            find_provenance(sampler, budget.resource),
+        )
+        for budget in readable
+    )

@@ -39,6 +39,7 @@ from pytest_leakcheck.attribution.handles import HandleKind
 from pytest_leakcheck.attribution.tracing.allocations import (
     MIN_WHOLE_RATIO,
     Allocations,
+    Retention,
     culprit_of,
     python_traced,
 )
@@ -295,16 +296,25 @@ def _follow(
             why = _TOO_MANY_CALLS
         return Creation(why=tracer.interrupted or why, identities=frozenset(alive))
     arrival = place[0]
-    made = Creation(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
-    if children is not None and any(one is arrival for one in of_children.values()):
-        where = children.describe({pid for pid, _fd in _of_line(made, of_children)})
-        return replace(made, process=where, released=tuple(children.released))
-    if arrival.ends_early or (tracer.throttle.coarse and not _has_own_line(arrival.path)):
+    if children is None or all(one is not arrival for one in of_children.values()):
+        return _created_here(arrival, alive, is_coarse=tracer.throttle.coarse)
+    made = _creation_at(arrival)
+    where = children.describe({pid for pid, _fd in _of_line(made, of_children)})
+    return replace(made, process=where, released=tuple(children.released))
+
+
+def _created_here(arrival: Arrival, alive: Mapping[Any, Arrival], *, is_coarse: bool) -> Creation:
+    if arrival.ends_early or (is_coarse and not _has_own_line(arrival.path)):
         return Creation(why=_TOO_MANY_CALLS, identities=frozenset(alive))
+    made = _creation_at(arrival)
     # Handles that other lines created are not part of this leak. Those that another thread created
     # may be.
     unknown = frozenset(key for key, one in alive.items() if not one.path)
     return replace(made, identities=unknown.union(_of_line(made, alive)))
+
+
+def _creation_at(arrival: Arrival) -> Creation:
+    return Creation(arrival.path, "", arrival.code, arrival.lasti, arrival.exact)
 
 
 class _StartedPrograms(MadeHere):
@@ -376,11 +386,15 @@ def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the 
     finally:
         allocations.close()
     found = found or culprit_of(kept, slope, by_size=by_size, most=most)
-    if found is None and culprit_of(kept, slope, by_size=by_size) is not None:
+    if found is not None:
+        return _allocated_at(found, slope, by_size=by_size)
+    if culprit_of(kept, slope, by_size=by_size) is not None:
         return Creation(why="what Python allocates replaces what it frees")
-    if found is None:
-        is_of_c = by_size and sum(one.size for one in kept) < _MIN_RATIO * slope
-        return Creation(why="not allocated by Python", of_c=is_of_c)
+    is_of_c = by_size and sum(one.size for one in kept) < _MIN_RATIO * slope
+    return Creation(why="not allocated by Python", of_c=is_of_c)
+
+
+def _allocated_at(found: Retention, slope: float, *, by_size: bool) -> Creation:
     is_part = (found.size if by_size else found.blocks) < MIN_WHOLE_RATIO * slope
     if not _has_own_line(found.path) or (is_part and len(found.path) == 1):
         # If recording frames takes too long, only the last one is recorded.
