@@ -1,4 +1,4 @@
-"""Run an item in other processes, each of which loads `child_session`, and return what they have sent.
+"""Run an item in other processes, which load `child_session`, and return what they have sent.
 
 An engine is a class with one method, `run`, which returns an `Answer`; what follows does not depend
 on the engine. `Subprocess` starts one process. Another engine overrides `run`, as `World` does, and
@@ -85,7 +85,7 @@ _SERVER: Final[pytest.StashKey[ForkServer]] = pytest.StashKey()
 
 
 class Subprocess:
-    """Runs an item in a separate process; `iteration` is the one that the process has reached, 0 before the first."""
+    """Runs an item in a separate process; `iteration` is the current one, 0 before the first."""
 
     def __init__(self, item: pytest.Item, effort: Effort) -> None:
         self._item, self._effort = item, effort
@@ -178,7 +178,7 @@ class World(Subprocess):
     """Runs an item in a world of ranks, one process each, which `runner.processes.ranks` starts."""
 
     def run(self, sizing: Sizing | None = None) -> Answer:
-        """Run the item as `Subprocess` does, but only one world at a time in all xdist workers of the session."""
+        """Run the item as `Subprocess` does, but only one world at a time in all xdist workers."""
         if sizing is not None and sizing.engine == "gloo" and find_spec("torch") is None:
             raise Unavailable(
                 'engine="gloo" needs torch.distributed, and torch is not installed here'
@@ -202,10 +202,7 @@ WORLDS: Final[Mapping[str, type[Subprocess]]] = {"process": World, "gloo": World
 def _prepare(
     item: pytest.Item, folder: Path, sizing: Sizing | None, limit: float, **fields: str | int
 ) -> supervisor.Start:
-    """Write the files that the child process reads; `limit` is the seconds of a repetition, or of a step of one run.
-
-    `fields` are further ones of the task.
-    """
+    """Write the child's files; `limit` is the seconds of a repetition, or of a step of one run."""
     config = item.config
     colored = (
         config.pluginmanager.hasplugin("terminalreporter")
@@ -285,7 +282,7 @@ def _environment() -> dict[str, str]:
 
 
 def _session_arguments(config: pytest.Config) -> tuple[str, ...]:
-    """Return the command line of the session, without the further arguments of a process for one test."""
+    """Return the session's command line, without what a process for one test gets in addition."""
     if keys.ARGUMENTS in config.stash:
         return config.stash[keys.ARGUMENTS]
     given = config.invocation_params
