@@ -92,41 +92,7 @@ def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]
 
 def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     with OriginalFunctions():
-        sent = decode(_Sent, data)
-        if replacing := [
-            name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)
-        ]:
-            raise Unreadable(f"{replacing[0]} is a method")
-        found = [parse(Finding, line) for line in sent.leakcheck.splitlines()]
-        own = [
-            replace(
-                finding, test=item.nodeid, recording=replace(finding.recording, test=item.nodeid)
-            )
-            for finding in found
-        ]
-        for finding in own:
-            plain(styled_lines(finding, WIDTH, ""))
-        # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by
-        # one.
-        skipped = isinstance(data["longrepr"], list)
-        longrepr = (
-            decode(tuple[str, int | None, str], data["longrepr"]) if skipped else data["longrepr"]
-        )
-        # JUnit's XML relies on both.
-        odd = sent.outcome == "failed" and longrepr is None
-        odd |= sent.outcome == "skipped" and not (skipped or "wasxfail" in data)
-        if odd or (
-            sent.outcome == "rerun" and not item.config.pluginmanager.hasplugin("rerunfailures")
-        ):
-            raise Unreadable(f"{sent.outcome} without a reason")
-        data = data | {
-            "nodeid": item.nodeid,
-            "leakcheck": to_lines(own, item.config.stash[keys.SETTINGS]),
-            "location": sent.location,
-            "longrepr": longrepr,
-            "sections": list(sent.sections),
-            "user_properties": list(sent.user_properties),
-        }
+        data = _checked(item, data)
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     if not isinstance(report, pytest.TestReport):
         raise Unreadable("it is none of a test")
@@ -139,6 +105,41 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     if (crash := getattr(report.longrepr, "reprcrash", None)) is not None:
         decode(_Crash, vars(crash))
     return report
+
+
+def _checked(item: pytest.Item, data: dict[str, Any]) -> dict[str, Any]:
+    """Return what a child sent as a report of this item; raise `Unreadable` for any other content."""
+    sent = decode(_Sent, data)
+    replacing = [name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)]
+    if replacing:
+        raise Unreadable(f"{replacing[0]} is a method")
+    findings = [_as_of(item, parse(Finding, line)) for line in sent.leakcheck.splitlines()]
+    for finding in findings:
+        plain(styled_lines(finding, WIDTH, ""))
+    # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
+    skipped = isinstance(data["longrepr"], list)
+    longrepr = (
+        decode(tuple[str, int | None, str], data["longrepr"]) if skipped else data["longrepr"]
+    )
+    # JUnit's XML relies on both.
+    odd = sent.outcome == "failed" and longrepr is None
+    odd |= sent.outcome == "skipped" and not (skipped or "wasxfail" in data)
+    reruns = item.config.pluginmanager.hasplugin("rerunfailures")
+    if odd or (sent.outcome == "rerun" and not reruns):
+        raise Unreadable(f"{sent.outcome} without a reason")
+    return data | {
+        "nodeid": item.nodeid,
+        "leakcheck": to_lines(findings, item.config.stash[keys.SETTINGS]),
+        "location": sent.location,
+        "longrepr": longrepr,
+        "sections": list(sent.sections),
+        "user_properties": list(sent.user_properties),
+    }
+
+
+def _as_of(item: pytest.Item, finding: Finding) -> Finding:
+    recording = replace(finding.recording, test=item.nodeid)
+    return replace(finding, test=item.nodeid, recording=recording)
 
 
 def warn(item: pytest.Item, warned: Iterable[RecordedWarning]) -> None:

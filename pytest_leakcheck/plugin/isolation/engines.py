@@ -204,6 +204,29 @@ def _prepare(
 ) -> supervisor.Start:
     """Write the child's files; `limit` is the seconds of a repetition, or of a step of one run."""
     config = item.config
+    task = _create_task(item, folder, sizing, **fields)
+    environment = _environment()
+    # In the process of a repeated test, only silent runs have a private temporary folder.
+    if sizing is not None and has_room(str(folder.parent)):
+        # Otherwise, the path of a socket in it would be too long.
+        environment |= variables_for(folder)
+    ranks = sizing.ranks if sizing else 1
+    command = _write_files(config, folder, task, ranks)
+    return supervisor.Start(
+        command,
+        config.invocation_params.dir,
+        supervisor.quiet_environment(environment),
+        start_up=START_UP + (0.0 if sizing else 2 * limit),
+        step=limit * (_NAMING_SLOWDOWN if sizing.naming else 1) if sizing else START_UP + 2 * limit,
+        show=config.getoption("capture") == "no",
+        ranks=ranks,
+    )
+
+
+def _create_task(
+    item: pytest.Item, folder: Path, sizing: Sizing | None, **fields: str | int
+) -> Task:
+    config = item.config
     colored = (
         config.pluginmanager.hasplugin("terminalreporter")
         and config.get_terminal_writer().hasmarkup
@@ -212,7 +235,7 @@ def _prepare(
     # both together.
     factory = getattr(config, "_tmp_path_factory", None)
     in_main_thread = threading.current_thread() is threading.main_thread()
-    task = Task(
+    return Task(
         test=plain_node_id(item),
         file=_relative_path(item.path, config.invocation_params.dir),
         folder=str(folder),
@@ -229,19 +252,14 @@ def _prepare(
         reports=folder_of_reports(config, config.stash[keys.SETTINGS]),
         **fields,  # type: ignore[arg-type]
     )
-    environment = _environment()
-    # In the process of a repeated test, only silent runs have a private temporary folder.
-    if sizing is not None and has_room(str(folder.parent)):
-        # Otherwise, the path of a socket in it would be too long.
-        environment |= variables_for(folder)
+
+
+def _write_files(config: pytest.Config, folder: Path, task: Task, ranks: int) -> list[str]:
+    """Write what the child reads, create what it writes, and return the command that starts it."""
     program, start = folder / supervisor.PROGRAM, folder / "start"
-    ranks = range(sizing.ranks if sizing else 1)
+    sent = [supervisor.file_of(folder, what, rank) for rank in range(ranks) for what in _SENT]
     # No other user reads them, whatever the umask is.
-    for path in (
-        program,
-        start,
-        *(supervisor.file_of(folder, what, rank) for rank in ranks for what in _SENT),
-    ):
+    for path in (program, start, *sent):
         path.touch(0o600, exist_ok=False)
     program.write_text(_CHILD_PROGRAM, encoding="utf-8")
     # This interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on.
@@ -254,6 +272,7 @@ def _prepare(
         "pytest_leakcheck.plugin.isolation.child_session",
         f"--leakcheck-task={start}",
     ]
+    is_world = task.sizing is not None and task.sizing.of_processes
     given = {
         **encode(task),
         "path": [str(path) for path in sys.path],
@@ -261,20 +280,10 @@ def _prepare(
         "options": options,
         "server": task.server,
         # The arguments of `launch`.
-        "world": sizing
-        and sizing.of_processes
-        and (sizing.ranks, command, str(folder), task.parent),
+        "world": (ranks, command, task.folder, task.parent) if is_world else None,
     }
     start.write_text(json.dumps(given, default=str), encoding="utf-8")
-    return supervisor.Start(
-        command,
-        config.invocation_params.dir,
-        supervisor.quiet_environment(environment),
-        start_up=START_UP + (0.0 if sizing else 2 * limit),
-        step=limit * (_NAMING_SLOWDOWN if sizing.naming else 1) if sizing else START_UP + 2 * limit,
-        show=config.getoption("capture") == "no",
-        ranks=len(ranks),
-    )
+    return command
 
 
 def _environment() -> dict[str, str]:
