@@ -2,10 +2,11 @@
 
     .venv/bin/python ci/ablation.py                      all mechanisms
     .venv/bin/python ci/ablation.py --only background    the mechanisms with "background" in their names
+    .venv/bin/python ci/ablation.py --numbers judge      halve and double each number of a room, and run its unit tests
 
 A mechanism is what excuses growth, or a second look at it. One that changes no verdict has no case; write the case, or
-delete the mechanism. Verdicts are compared with those of a session in which nothing is switched off. Exit status 1 if a
-mechanism changes nothing.
+delete the mechanism. Verdicts are compared with those of a session in which nothing is switched off. A number that no
+test notices needs a case, or can go. Exit status 1 if a mechanism changes nothing, or no test notices a number.
 """
 
 # ruff: noqa: E402 - the helpers of the tests are not installed
@@ -13,12 +14,19 @@ mechanism changes nothing.
 from __future__ import annotations
 
 import argparse
+import ast
+import os
+import re
+import shutil
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+PACKAGE: Final = ROOT / "pytest_leakcheck"
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from cases.catalog import ARMS
@@ -63,7 +71,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="PART", help="mechanisms with PART in their names")
     parser.add_argument("--arms", default="", metavar="PART", help="arms with PART in their names")
+    parser.add_argument("--numbers", default="", metavar="ROOM", help="the numbers of a folder of the package")
     options = parser.parse_args()
+    if options.numbers:
+        return _try_numbers(options.numbers, options.only)
     arms = [name for name in ARMS if options.arms in name]
     usual: dict[tuple[str, ...], dict[str, str]] = {}
     idle = []
@@ -79,6 +90,47 @@ def main() -> int:
         if not changed:
             idle.append(name)
     return bool(idle)
+
+
+def _try_numbers(room: str, only: str) -> int:
+    """Print a row for each number of a room: the first test that fails with half of it, and with twice as much."""
+    unnoticed = False
+    for path in sorted((PACKAGE / room).rglob("*.py")):
+        for name, number in _list_numbers(path):
+            if only in name:
+                noticed = [_test_with(path, number, factor) for factor in (0.5, 2)]
+                unnoticed |= "" in noticed
+                row = " | ".join(test or "no test" for test in noticed)
+                print(f"{path.stem}.{name} = {ast.unparse(number)} | {row}", flush=True)
+    return unnoticed
+
+
+def _list_numbers(path: Path) -> Iterator[tuple[str, ast.Constant]]:
+    """Yield the numbers that constants of a module are made of, each with the name of the constant."""
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.annotation).startswith("Final"):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+                    yield ast.unparse(statement.target), node
+
+
+def _test_with(path: Path, number: ast.Constant, factor: float) -> str:
+    """Return the first unit test of its room that fails with a multiple of a number; empty if none does."""
+    room = path.relative_to(PACKAGE).parts[0]
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(PACKAGE, Path(folder, PACKAGE.name))) / path.relative_to(PACKAGE)
+        lines = copy.read_text(encoding="utf-8").splitlines(keepends=True)
+        line, end = lines[number.lineno - 1].encode(), number.end_col_offset or 0
+        value: Any = number.value
+        changed = type(value)(value * factor)
+        lines[number.lineno - 1] = (line[: number.col_offset] + repr(changed).encode() + line[end:]).decode()
+        copy.write_text("".join(lines), encoding="utf-8")
+        # Without PYTHONSAFEPATH, the package of the current folder is imported.
+        environment = os.environ | {"PYTHONPATH": f"{folder}:{ROOT / 'fixtures'}", "PYTHONSAFEPATH": "1"}
+        command = [sys.executable, "-m", "pytest", "-xq", "--tb=no", "-p", "no:cacheprovider", f"tests/unit/{room}"]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    failed = re.findall(r"^(?:FAILED|ERROR) \S*?([\w.]+::\S+)", done.stdout, re.MULTILINE)
+    return failed[0] if failed else "the package cannot be imported" * bool(done.returncode)
 
 
 def _judge(arms: list[str], statements: tuple[str, ...], under: tuple[str, ...]) -> dict[str, str]:

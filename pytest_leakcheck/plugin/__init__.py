@@ -1,4 +1,4 @@
-"""Register the options, configuration keys, markers and the fixture of the pytest plugin ``leakcheck``.
+"""Register the options, configuration keys, markers and fixture of the plugin ``leakcheck``.
 
 Without ``--leakcheck``, the plugin imports only a few small modules and registers no measuring
 hook, and each test runs once.
@@ -70,7 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """If measuring is requested, keep the functions of `time` before a conftest.py can replace them."""
+    """If measuring is requested, keep functions of `time` before a conftest.py replaces them."""
     # `pytest_configure` reports an invalid value.
     with contextlib.suppress(TypeError, ValueError):
         given = early_config.known_args_namespace
@@ -103,7 +103,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers and probes, and read the settings; with ``--leakcheck``, register the measuring hooks."""
+    """Register markers and probes, and with ``--leakcheck`` the hooks; read the settings."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     config.hook.pytest_leakcheck_probes.call_historic(
@@ -149,7 +149,7 @@ def pytest_terminal_summary(
 
 
 def _refuse_options_without_effect(config: pytest.Config) -> None:
-    """Refuse an option of the plugin that was typed without ``--leakcheck``. In ``addopts``, plain runs share it."""
+    """Refuse options typed without ``--leakcheck``; those in ``addopts`` serve plain runs too."""
     typed = [str(one).partition("=")[0] for one in config.invocation_params.args]
     given = [option.flag for option in OPTIONS if option.flag in typed]
     if given:
@@ -160,7 +160,7 @@ def _refuse_options_without_effect(config: pytest.Config) -> None:
 
 
 def _disable_assert_rewriting(config: pytest.Config) -> None:
-    """Keep pytest from rewriting the asserts of this package: to compile it again takes 0.1 s without a bytecode cache."""
+    """Keep pytest from rewriting our asserts: without a bytecode cache, recompiling takes 0.1 s."""
     hook = config.pluginmanager.rewrite_hook
     # With --assert=plain the hook has neither attribute.
     getattr(hook, "_must_rewrite", set()).discard("pytest_leakcheck")
@@ -185,10 +185,11 @@ def _add_probes(config: pytest.Config, added: Iterable[Probe | Device]) -> None:
 
 @pytest.fixture
 def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
-    """Check parts of a test: ``steps()`` for a loop, ``budget()`` for a block, ``gauge()`` for your own counter.
+    """Check a loop with ``steps()``, a block with ``budget()``, your own counter with ``gauge()``.
 
-    ``assert_collected()`` and ``collected()`` check single objects, also without ``--leakcheck``. There, ``steps(n)``
-    yields `n` steps and ``steps()`` one step; nothing is measured.
+    ``assert_collected()`` and ``collected()`` check single objects, also without
+    ``--leakcheck``. There, ``steps(n)`` yields `n` steps and ``steps()`` one step; nothing is
+    measured.
     """
     settings = request.config.stash[keys.SETTINGS]
     if not settings.active:
@@ -201,7 +202,7 @@ def leakcheck(request: pytest.FixtureRequest) -> Leakcheck:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give the argument of ``scaling_budget`` a size: the one that this process measures, or else the smallest."""
+    """Give ``scaling_budget``'s argument the size that this process measures, or the smallest."""
     # The keywords already contain the names of the markers of all parents, which
     # `get_closest_marker` walks.
     if (
@@ -226,7 +227,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _read_settings(config: pytest.Config) -> Settings:
-    """Read and check all options, even without ``--leakcheck``, so that an invalid value fails on the first run."""
+    """Read all options, also without ``--leakcheck``: an invalid value fails on the first run."""
     command_line: dict[str, Any] = {
         option.key: config.getoption(option.key) for option in OPTIONS if option.flagged
     }

@@ -1,4 +1,4 @@
-"""Read the file of known leaks at the start of a session, and compare it with the findings, or update it, at the end."""
+"""Read the file of known leaks; at the session's end, compare it with the findings or update it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ class BaselineSession:
     def __init__(
         self, config: pytest.Config, settings: Settings, existing: Collection[str]
     ) -> None:
-        """Store the known leaks on the config; raise `pytest.UsageError` if the file cannot be used or written now.
+        """Store the known leaks on the config; `existing` are the node ids that will be collected.
 
-        `existing` are the node ids that will be collected.
+        Raises:
+            pytest.UsageError: The file cannot be used, or cannot be written now.
         """
         self._config, self._settings, self._existing = config, settings, existing
         self._path = Path(config.rootpath, settings.baseline or "leakcheck-baseline.json")
@@ -61,7 +62,7 @@ class BaselineSession:
         return KnownLeaks(baseline, _today(), updating=self._writes)
 
     def _read_file(self) -> Baseline:
-        """Read a file of known leaks, or the JSON report of an earlier session, whose leaks are known then."""
+        """Read the known leaks from their file, or from the JSON report of an earlier session."""
         try:
             self._is_report = json_file.is_report(self._path)
             if not self._is_report:
@@ -106,7 +107,7 @@ class BaselineSession:
         self._observed.add_floors(finding, self._known)
 
     def finish(self, session: pytest.Session) -> None:
-        """Compare the file with the findings, and write it if wanted; raise `LeakcheckError` if that is impossible."""
+        """Compare the file with the findings, or write it; raise `LeakcheckError` if that fails."""
         if self._known is None or not self._is_controller:
             return
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)

@@ -1,4 +1,4 @@
-"""Choose the tests that a session judges, and store a plan on each: its budgets, iterations, time and limits."""
+"""Choose the tests to judge, and store a plan on each: its budgets, iterations, time and limits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CACHE: Final = "leakcheck/costs"
 
 
 class Plans:
-    """The hooks that store a plan on each item that is to be judged; registered only with ``--leakcheck``."""
+    """The hooks that store a plan on each item to judge; registered only with ``--leakcheck``."""
 
     def __init__(self, settings: Settings, sampling: Sampling | None) -> None:
         """Take the settings, and what chooses among the planned items; None if all are judged."""
@@ -61,7 +61,7 @@ class Plans:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Plan the items; an invalid mark is a collection error, which pytest reports alike with and without xdist."""
+        """Plan the items. An invalid mark is a collection error, alike with and without xdist."""
         report = yield
         if isinstance(collector, pytest.Module):
             add_tested(collector.path)
@@ -99,7 +99,7 @@ class Plans:
             terminalreporter.write_line(printable(f"{line}, {config.rootpath}"), yellow=True)
 
     def _plan_items(self, nodes: Iterable[object]) -> list[str]:
-        """Store a plan on each item to judge, on each other one why not; return an error message per invalid mark."""
+        """Store on each item a plan, or why it is not judged; return errors of invalid marks."""
         wrong: list[str] = []
         for item in nodes:
             if not isinstance(item, pytest.Item):
@@ -148,7 +148,7 @@ class Plans:
         return []
 
     def _plan_unmarked(self, item: pytest.Item, settings: Settings) -> Plan | None:
-        """Return the plan of an item without a mark, which waits for the second pass; None if it is not to be judged."""
+        """Plan an item without a mark for the second pass; return None if it is not judged."""
         item.stash[keys.NOT_ASKED] = _why_not_asked(item, settings)
         if item.stash[keys.NOT_ASKED]:
             return None
@@ -159,7 +159,7 @@ class Plans:
 
 
 def _why_not_asked(item: pytest.Item, settings: Settings) -> str:
-    """Return why an item without a plan of its own is not judged, as the summary states it; empty if it is."""
+    """Return why an item without a plan is not judged, as the summary states it; else empty."""
     reasons = {
         "opted out": is_opted_out(item.iter_markers()),
         "without a mark": settings.scope == "marked",
@@ -193,7 +193,7 @@ class Sampling:
         self._new = 0
 
     def choose(self, items: Collection[pytest.Item], unmarked: Collection[str]) -> None:
-        """Leave out items that this session does not judge; `unmarked` are the ids of those judged without a mark."""
+        """Leave out items not judged in this session; `unmarked` are ids judged without a mark."""
         asked = [item for item in items if is_asked(item)]
         if self._settings.cases == "one":
             cases: dict[str, list[str]] = {}
@@ -217,7 +217,7 @@ class Sampling:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Let an item run once if the time is spent; in the second pass, it does not run again then."""
+        """Let an item run once if the time is spent; in the second pass, do not run it again."""
         if self._plan is None or not is_judged_now(item):
             return (yield)
         if not self._plan.allows(item.nodeid, self._spent):
@@ -246,7 +246,8 @@ class Sampling:
             return
         self._count_new()
         known = {
-            test: [one.seconds, one.measured, one.red] for test, one in self._known_costs().items()
+            test: [cost.seconds, cost.measured, cost.red]
+            for test, cost in self._known_costs().items()
         }
         now = round(clock.wall_time())
         known |= {
@@ -269,7 +270,7 @@ class Sampling:
         return f"{judged:,} of {judged + len(left_out):,} tests judged in {self._settings.session_time}: {turn}"
 
     def _count_new(self) -> int:
-        """Return how many tests were judged for the first time; once the costs are kept, all of them are known."""
+        """Count the newly judged tests once: when the costs are stored, none is new any more."""
         self._new = self._new or len(self._seconds.keys() - self._known_costs().keys())
         return self._new
 
@@ -302,7 +303,7 @@ def waits(item: pytest.Item) -> bool:
 
 
 def is_judged_now(item: pytest.Item) -> bool:
-    """Return whether a test that runs now is judged in this run: one without a mark is not, in the first pass."""
+    """Return whether a test is judged in this run; in the first pass, an unmarked one is not."""
     return is_asked(item) and not waits(item)
 
 
@@ -332,7 +333,10 @@ def selected_by(config: pytest.Config) -> str:
 
 
 def find_debugger(config: pytest.Config) -> str:
-    """Return why no test is measured now, as part of a sentence: it must not stop in every iteration. Empty if it may."""
+    """Return why no test is measured now, as part of a sentence; empty if tests may be.
+
+    A debugger must not stop in every iteration.
+    """
     flags = {"usepdb": "--pdb", "trace": "--trace", "setuponly": "--setup-only"}
     if flag := next(
         (flag for option, flag in flags.items() if config.getoption(option, False)), ""
@@ -342,7 +346,7 @@ def find_debugger(config: pytest.Config) -> str:
     # of these modules.
     kinds = type(getattr(sys.gettrace(), "__self__", None)).__mro__
     attached = {"pydevd", "debugpy"} & sys.modules.keys() or any(
-        one.__module__ == "bdb" for one in kinds
+        kind.__module__ == "bdb" for kind in kinds
     )
     monitoring = getattr(sys, "monitoring", None)
     if attached or (monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID)):

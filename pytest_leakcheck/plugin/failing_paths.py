@@ -1,4 +1,4 @@
-"""Find the failing paths of a test, which begin at a call that raises, and tell whether one ends alike in each iteration."""
+"""Find failing paths of a test (from a call that raises), and compare how their iterations end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMATTERS: Final = ("repr_failure", "_repr_failure_py")
 
 
 class ObservedCalls:
-    """The hooks between which the calls of an item are observed, in this context: its set-up and its body."""
+    """The hooks around an item's set-up and body, in whose context its calls are observed."""
 
     def __init__(self, item: pytest.Item, words: tuple[str, ...]) -> None:
         self._item, self._targets = item, targets_of(words)
@@ -81,14 +81,14 @@ class ObservedCalls:
 
 
 class FailingPath:
-    """The repetition of a test in which a call raises; the first iteration tells how each one is to end."""
+    """The repetition of a test in which a call raises; each iteration must end as the first one."""
 
     def __init__(self, injection: FaultInjection) -> None:
         self._injection = injection
         self._ends: str | None = None
 
     def find_difference(self, error: BaseException | None) -> str:
-        """Return how the iteration that has ended with this error differs from the first one; empty if it does not."""
+        """Return how an iteration with this error differs from the first one; empty if not."""
         ends = f"raised {type(error).__name__}" if error is not None else "passed"
         if not self._injection.raised:
             return "did not reach the call"
@@ -97,7 +97,7 @@ class FailingPath:
         return "" if ends == self._ends else f"{ends}, the first one {self._ends}"
 
     def release(self, error: BaseException | None) -> None:
-        """Drop what pytest retains of an error that is expected: it is no leak of the test, nor are its variables."""
+        """Drop what pytest retains of an expected error; it and its variables are no leak."""
         # Frames of pytest refer to the error whose traceback has them, and to their callers that
         # have ended: only the garbage collector would free them, and what the frames of the program
         # hold.
@@ -128,7 +128,7 @@ def _functions_of(item: pytest.Item) -> Iterator[Function]:
     ]
     case = getattr(item, "cls", None)
     functions += [getattr(case, name, None) for name in ("setUp", "asyncSetUp", "setup_method")]
-    for one in filter(callable, functions):
-        code = getattr(inspect.unwrap(one), "__code__", None)
+    for function in filter(callable, functions):
+        code = getattr(inspect.unwrap(function), "__code__", None)
         if code is not None:
             yield code.co_filename, code.co_qualname

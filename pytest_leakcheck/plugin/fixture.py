@@ -1,4 +1,4 @@
-"""Implement the fixture ``leakcheck`` with ``--leakcheck``: it judges loops and blocks of a test."""
+"""Implement the fixture ``leakcheck`` with ``--leakcheck``: judge loops and blocks of a test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() n
 
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:
-    """Return the value of the fixture, which measures nothing with a debugger, or in a test that was to run in a subprocess."""
+    """Return the value of the fixture.
+
+    It measures nothing with a debugger, or in a test that was to run in a subprocess.
+    """
     if keys.SIZE in node.config.stash:
         from pytest_leakcheck.plugin.isolation.child_session import Sized
 
@@ -64,7 +67,7 @@ class _RepeatedFixture(Leakcheck):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """End the use of the fixture with the body of the test; this module is registered as a plugin."""
+    """End the use of the fixture with the test's body; this module is registered as a plugin."""
     fixture = item.stash.get(_FIXTURE, None)
     if fixture is None:
         return (yield)
@@ -203,7 +206,7 @@ class MeasuringFixture(Leakcheck):
         report_findings(self._node, findings, [result for result, _step in self._left])
 
     def finish(self) -> None:
-        """After the body, report the loops that the test has left, and whether it measured anything."""
+        """After the body, report the loops that were left, and whether anything was measured."""
         for result, step in self._left:
             self._report(left_early(result, step))
         for budgets in self._not_begun:
@@ -226,7 +229,7 @@ class MeasuringFixture(Leakcheck):
 
 
 def _allow_blocking() -> Any:
-    """Begin the plugin's own work, which reads files; return the switch for `_forbid_blocking`, or None."""
+    """Begin work that reads files; return the switch for `_forbid_blocking`, or None."""
     # blockbuster refuses calls that block an event loop, and has no public switch. A context
     # manager would be counted.
     blockbuster = sys.modules.get("blockbuster.blockbuster")

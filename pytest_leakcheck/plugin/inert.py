@@ -1,4 +1,4 @@
-"""Define what tests use with and without ``--leakcheck``: the fixture's interface, `LeakError`, and gloo ranks.
+"""Define what tests use with or without ``--leakcheck``: `Leakcheck`, `LeakError`, gloo ranks.
 
 A rank is one of the processes that run a test together; gloo is a torch.distributed backend that
 connects them.
@@ -34,7 +34,7 @@ _INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
 
 @final
 class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
-    """A red (failing) verdict, raised in the call phase of the test, or an object that is not collected.
+    """A red (failing) verdict, raised in the test's call phase, or an object that is not collected.
 
     The first line of the text states what happened; the report below it names what grew, by how
     much, and what is retained. Only the plugin raises this exception, so it is never the test's own
@@ -47,7 +47,7 @@ class LeakError(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # py
     __module__ = "builtins"
 
     def __init__(self, text: str, lines: tuple[Line, ...] = (), *, pytrace: bool = False) -> None:
-        """Take the text, and if it has styles, its lines with them; with `pytrace`, the failing line is shown too."""
+        """Take the text and its styled lines, if any; `pytrace` shows the failing line too."""
         super().__init__(text, pytrace=pytrace)
         self.lines = lines
 
@@ -61,7 +61,7 @@ class Leakcheck:
 
     @property
     def rank(self) -> int:
-        """The number of this process or thread, from 0, if several run the test together; else 0."""
+        """The number of this process or thread, from 0, if several run the test; else 0."""
         return 0
 
     def steps(self, n: int | None = None, **levels: Unpack[Levels]) -> Iterator[int]:
@@ -99,12 +99,12 @@ class Leakcheck:
         return contextlib.nullcontext()
 
     def assert_collected(self, obj: object) -> None:
-        """Fail if anything but a variable of the caller holds an object: ``leakcheck.assert_collected(window)``.
+        """Fail if anything but a variable of the caller holds an object.
 
-        Garbage is collected first, so a reference cycle holds nothing. Variables of the calling
-        function that are the object itself may stay. Another variable that leads to it holds it,
-        and so does a variable of another function. A failure raises `LeakError`, which names the
-        path to the object.
+        For example, ``leakcheck.assert_collected(window)``. Garbage is collected first, so a
+        reference cycle holds nothing. Variables of the calling function that are the object itself
+        may stay. Another variable that leads to it holds it, and so does a variable of another
+        function. A failure raises `LeakError`, which names the path to the object.
 
         Args:
             obj: The object, or a weak reference (`weakref.ref`) to one that must be gone: no
@@ -121,9 +121,10 @@ class Leakcheck:
         _check_collected((watched,), sys._getframe(1))
 
     def collected(self, obj: object, *others: object) -> contextlib.AbstractContextManager[None]:
-        """Check objects as `assert_collected` does, once a block has ended: ``with leakcheck.collected(page): page.close()``.
+        """Check objects as `assert_collected` does, once a block has ended.
 
-        If the block raises an exception, nothing is checked.
+        For example, ``with leakcheck.collected(page): page.close()``. If the block raises an
+        exception, nothing is checked.
         """
         __tracebackhide__ = True
         from pytest_leakcheck.attribution.heap.collectable import Watched
@@ -169,8 +170,8 @@ class _Collected:
 
 def _check_collected(watched: tuple[Watched, ...], caller: FrameType) -> None:
     __tracebackhide__ = True
-    for one in watched:
-        if (held := one.find_holder(caller)) is not None:
+    for target in watched:
+        if (held := target.find_holder(caller)) is not None:
             from pytest_leakcheck.report.finding_text import still_held
 
             raise LeakError(still_held(held.what, held.owner, held.reason), pytrace=True)
@@ -207,7 +208,7 @@ def join_process_group(folder: str, rank: int, ranks: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Make the process groups of the body, the test's own included, listen on the loopback interface only."""
+    """Make the body's process groups, also the test's, listen only on the loopback interface."""
     given = os.environ.get(_INTERFACE_VARIABLE)
     os.environ[_INTERFACE_VARIABLE] = "lo" if sys.platform.startswith("linux") else "lo0"
     try:
@@ -219,7 +220,7 @@ def _on_loopback() -> Iterator[None]:
 
 
 class GlooAlone:
-    """The hook that gives each test with gloo ranks a group of one; registered without ``--leakcheck``."""
+    """The hook that gives a gloo test a group of one rank; registered without ``--leakcheck``."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

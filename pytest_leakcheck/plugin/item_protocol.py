@@ -1,4 +1,4 @@
-"""Register the measuring hooks, and choose how to run an item: as is, repeated, in a subprocess, or once per size.
+"""Register the measuring hooks; run an item as is, repeated, in a subprocess, or once per size.
 
 An item without a mark runs as is at its turn; the second pass judges it.
 """
@@ -92,8 +92,8 @@ def register(config: pytest.Config, settings: Settings) -> None:
     # The last one: of hooks that run first, its own runs first, so the others know whether the item
     # is measured.
     hooks["leakcheck-state"] = ItemState()
-    for name, one in hooks.items():
-        config.pluginmanager.register(one, name)
+    for name, plugin in hooks.items():
+        config.pluginmanager.register(plugin, name)
 
 
 class ItemProtocol:
@@ -132,7 +132,7 @@ class ItemProtocol:
         return True
 
     def _judge(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
-        """Judge an item in the second pass, unless there is no time left for it; it is not run to be logged."""
+        """Judge an item in the second pass, if time is left for it, without logging its runs."""
         if keys.PLAN not in item.stash or item.stash[keys.UNMEASURED]:
             return
         plan = item.stash[keys.PLAN]
@@ -145,7 +145,7 @@ class ItemProtocol:
             self._repeater.judge_item(item, nextitem, plan)
 
     def _plan_if_isolated(self, item: pytest.Item) -> Plan | None:
-        """Return the plan of an item that must run in a subprocess; None for others, and in a process for one test."""
+        """Return the plan of an item to isolate; None for others, and in a process for one test."""
         if keys.PROCESS in item.config.stash:
             return None
         plan = item.stash.get(keys.PLAN, None)
@@ -162,7 +162,7 @@ class ItemProtocol:
 
 
 class ItemState:
-    """The hooks that note why an item is not measured, and release what was stored on it: pytest keeps all items."""
+    """The hooks that note why an item is not measured, and shrink its stash: pytest keeps items."""
 
     def __init__(self) -> None:
         self._item: pytest.Item | None = None
@@ -184,7 +184,7 @@ class ItemState:
 
     @pytest.hookimpl
     def pytest_enter_pdb(self) -> None:
-        """Note that ``breakpoint()`` or ``pdb.set_trace()`` stopped in the test, so that it is not repeated again."""
+        """Note a stop by ``breakpoint()`` or ``pdb.set_trace()``: do not repeat the test again."""
         if self._item is not None and not self._item.stash[keys.UNMEASURED]:
             self._item.stash[keys.UNMEASURED] = keys.STOPPED
 

@@ -76,7 +76,7 @@ class _Crash:
 
 
 def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]:
-    """Restore the reports of an item that a subprocess has sent, with the node id that the item has in this process.
+    """Restore the reports that a subprocess has sent, with the item's node id in this process.
 
     Raises:
         Unreadable: A report would break the session, because the test disturbed the process.
@@ -92,39 +92,7 @@ def reports_of(item: pytest.Item, messages: Messages) -> list[pytest.TestReport]
 
 def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     with OriginalFunctions():
-        sent = decode(_Sent, data)
-        if replacing := [
-            name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)
-        ]:
-            raise Unreadable(f"{replacing[0]} is a method")
-        found = [parse(Finding, line) for line in sent.leakcheck.splitlines()]
-        own = [
-            replace(one, test=item.nodeid, recording=replace(one.recording, test=item.nodeid))
-            for one in found
-        ]
-        for one in own:
-            plain(styled_lines(one, WIDTH, ""))
-        # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by
-        # one.
-        skipped = isinstance(data["longrepr"], list)
-        longrepr = (
-            decode(tuple[str, int | None, str], data["longrepr"]) if skipped else data["longrepr"]
-        )
-        # JUnit's XML relies on both.
-        odd = sent.outcome == "failed" and longrepr is None
-        odd |= sent.outcome == "skipped" and not (skipped or "wasxfail" in data)
-        if odd or (
-            sent.outcome == "rerun" and not item.config.pluginmanager.hasplugin("rerunfailures")
-        ):
-            raise Unreadable(f"{sent.outcome} without a reason")
-        data = data | {
-            "nodeid": item.nodeid,
-            "leakcheck": to_lines(own, item.config.stash[keys.SETTINGS]),
-            "location": sent.location,
-            "longrepr": longrepr,
-            "sections": list(sent.sections),
-            "user_properties": list(sent.user_properties),
-        }
+        data = _checked(item, data)
     report = item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
     if not isinstance(report, pytest.TestReport):
         raise Unreadable("it is none of a test")
@@ -139,18 +107,53 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
     return report
 
 
+def _checked(item: pytest.Item, data: dict[str, Any]) -> dict[str, Any]:
+    """Return what a child sent as a report of this item; raise `Unreadable` for any other content."""
+    sent = decode(_Sent, data)
+    replacing = [name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)]
+    if replacing:
+        raise Unreadable(f"{replacing[0]} is a method")
+    findings = [_as_of(item, parse(Finding, line)) for line in sent.leakcheck.splitlines()]
+    for finding in findings:
+        plain(styled_lines(finding, WIDTH, ""))
+    # JSON has made lists of what plugins expect as tuples; pytest recognizes a skipped test by one.
+    skipped = isinstance(data["longrepr"], list)
+    longrepr = (
+        decode(tuple[str, int | None, str], data["longrepr"]) if skipped else data["longrepr"]
+    )
+    # JUnit's XML relies on both.
+    odd = sent.outcome == "failed" and longrepr is None
+    odd |= sent.outcome == "skipped" and not (skipped or "wasxfail" in data)
+    reruns = item.config.pluginmanager.hasplugin("rerunfailures")
+    if odd or (sent.outcome == "rerun" and not reruns):
+        raise Unreadable(f"{sent.outcome} without a reason")
+    return data | {
+        "nodeid": item.nodeid,
+        "leakcheck": to_lines(findings, item.config.stash[keys.SETTINGS]),
+        "location": sent.location,
+        "longrepr": longrepr,
+        "sections": list(sent.sections),
+        "user_properties": list(sent.user_properties),
+    }
+
+
+def _as_of(item: pytest.Item, finding: Finding) -> Finding:
+    recording = replace(finding.recording, test=item.nodeid)
+    return replace(finding, test=item.nodeid, recording=recording)
+
+
 def warn(item: pytest.Item, warned: Iterable[RecordedWarning]) -> None:
-    """Log warnings from a child process; a category that is not imported in this process becomes `Warning`."""
+    """Log warnings from a child process; a category not imported here becomes `Warning`."""
     # A look-up by name could run the code of a module, or import one.
     imported = {(one.__module__, one.__qualname__): one for one in with_subclasses(Warning)}
-    for one in warned:
-        category = imported.get(one.category, Warning)
-        message = warnings.WarningMessage(one.text, category, one.filename, one.lineno)
+    for warning in warned:
+        category = imported.get(warning.category, Warning)
+        message = warnings.WarningMessage(warning.text, category, warning.filename, warning.lineno)
         recorded = {
             "warning_message": message,
             "when": "runtest",
-            "nodeid": one.nodeid,
-            "location": one.location,
+            "nodeid": warning.nodeid,
+            "location": warning.location,
         }
         item.ihook.pytest_warning_recorded.call_historic(kwargs=recorded)
 
@@ -161,10 +164,10 @@ def make_report(
     sections: Iterable[tuple[str, str]] = (),
     when: Literal["call", "teardown"] = "call",
 ) -> pytest.TestReport:
-    """Make the report on an item that ran elsewhere; a red finding fails the test, an unreadable resource skips it.
+    """Make the report on an item that ran elsewhere.
 
-    It does not come from the hook that makes reports, because plugins that wrap it have not seen
-    the set-up here.
+    A red finding fails the test, and an unreadable resource skips it. The report does not come from
+    the hook that makes reports, because plugins that wrap it have not seen the set-up here.
     """
 
     def outcome() -> None:
@@ -185,7 +188,7 @@ def make_report(
 
 
 def apply(finding: Finding, item: pytest.Item, settings: Settings | None = None) -> None:
-    """Raise `LeakError` for a red finding, and skip the test if a resource that it names could not be read."""
+    """Raise `LeakError` for a red finding; skip the test if a named resource could not be read."""
     if finding.colour == "red":
         raise leak_error(finding, item)
     # Under --leakcheck-fail-on=none, each test has the outcome that it has without the plugin.
@@ -196,9 +199,9 @@ def apply(finding: Finding, item: pytest.Item, settings: Settings | None = None)
 def _apply_all(findings: Sequence[Finding], item: pytest.Item, settings: Settings) -> None:
     """Apply the worst finding; if several are red, raise one error with a report of each cause."""
     causes: dict[str, Finding] = {}
-    for one in findings:
-        if one.colour == "red":
-            causes.setdefault(one.fingerprint, one)
+    for found in findings:
+        if found.colour == "red":
+            causes.setdefault(found.fingerprint, found)
     if len(causes) < 2:
         apply(worst_of(findings), item, settings)
         return
@@ -224,14 +227,14 @@ def attach(
     findings: list[Finding],
     call: pytest.CallInfo[None] | None = None,
 ) -> None:
-    """Store findings on the report of an item, as text, and the lines of a `LeakError` that the `call` raised.
+    """Store findings on an item's report, as text, and the lines of a `LeakError` of the `call`.
 
     pytest keeps all reports: objects of theirs would make every later collection of garbage slower.
     """
     red = [
-        one.verdict.outcome
-        for one in findings
-        if one.colour == "red" and one.recording.stopped != "lost"
+        finding.verdict.outcome
+        for finding in findings
+        if finding.colour == "red" and finding.recording.stopped != "lost"
     ]
     # Only what is needed: with more attributes, the dict of each report that pytest keeps would
     # take 768 bytes more.
@@ -252,11 +255,14 @@ def attach(
 
 
 def to_lines(findings: Iterable[Finding], settings: Settings) -> str:
-    """Return findings as lines of the JSON report, in which they travel; the readings of a green one are optional."""
+    """Return findings as lines of the JSON report, in which they travel.
+
+    The readings of a green finding are optional.
+    """
     every = settings.json_readings == "all"
     return "".join(
-        to_line(one if every or one.colour != "green" else _without_readings(one))
-        for one in findings
+        to_line(finding if every or finding.colour != "green" else _without_readings(finding))
+        for finding in findings
     )
 
 
@@ -265,10 +271,10 @@ def _without_readings(finding: Finding) -> Finding:
 
 
 def findings_of(text: str, nodeid: str = "") -> list[Finding]:
-    """Return the findings that `to_lines` has made text; they share a given `nodeid`, which saves memory."""
+    """Return the findings in a text of `to_lines`; they share a given `nodeid` to save memory."""
     found = [loads(line) for line in text.splitlines()]
-    for one in found:
-        for part in (one, one["recording"]):
+    for entry in found:
+        for part in (entry, entry["recording"]):
             if part["test"] == nodeid:
                 part["test"] = nodeid
     return [decode(Finding, one) for one in found]
@@ -277,10 +283,10 @@ def findings_of(text: str, nodeid: str = "") -> list[Finding]:
 def report_findings(
     item: pytest.Item, findings: Iterable[Finding], results: Iterable[Result] = ()
 ) -> None:
-    """Report what a test that Ctrl-C ends has found, with verdicts on what was not judged; pytest logs no report of it.
+    """Report the findings of a test that Ctrl-C ends, and verdicts on what was not judged.
 
-    The findings are added to those of the session in the process that prints; another process ends
-    without them.
+    pytest logs no report of such a test. The findings are added to those of the session in the
+    process that prints; another process ends without them.
     """
     session: Any = item.config.pluginmanager.getplugin("leakcheck-session")
     with OriginalFunctions(), contextlib.suppress(Exception):
@@ -292,7 +298,7 @@ def report_findings(
 
 
 def rerun_command(finding: Finding, item: pytest.Item) -> str:
-    """Return a command for the folder in which pytest was started; empty if it would only repeat the session's own."""
+    """Return a command to run where pytest was started; empty if it repeats the session's own."""
     config, folder = item.config, item.config.invocation_params.dir
     # What selects the tests on the command line of the session; options may be among it.
     worker: dict[str, Any] = getattr(config, "workerinput", {})
@@ -322,7 +328,7 @@ def rerun_command(finding: Finding, item: pytest.Item) -> str:
 
 
 def command_of(settings: Settings) -> str:
-    """Return how each command begins: without its scope, a test without a mark would not be judged."""
+    """Return how each command begins; without its scope, unmarked tests would not be judged."""
     return "pytest --leakcheck-scope=all" if settings.scope == "all" else "pytest --leakcheck"
 
 
@@ -357,7 +363,7 @@ def _normalize(word: str, folder: Path) -> str:
 def end_item(
     item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]
 ) -> None:
-    """Log the reports of a run that is over, or run the item if there are none; then log the end of the item."""
+    """Log the reports of a finished run, or run the item if there are none; log the item's end."""
     if reports:
         _tear_down(item, nextitem, reports)
         for report in reports:
@@ -370,7 +376,7 @@ def end_item(
 def _tear_down(
     item: pytest.Item, nextitem: pytest.Item | None, reports: list[pytest.TestReport]
 ) -> None:
-    """Tear down the fixtures that the next item does not need, and tell in the report of the tear-down what came of it."""
+    """Tear down fixtures that the next item does not need; put the outcome into the reports."""
     call, sections = _call_teardown(item, nextitem)
     if reports[-1].when == "teardown":
         sections = reports[-1].sections + sections
@@ -384,7 +390,7 @@ def _tear_down(
 def tear_down_unlogged(
     item: pytest.Item, nextitem: pytest.Item | None, limit: contextlib.AbstractContextManager[None]
 ) -> None:
-    """Tear down the fixtures that the next item does not need, within a limit, and keep nothing that comes of it."""
+    """Tear down fixtures that the next item does not need, within a limit; discard the outcome."""
     captured = len(item._report_sections)
     with warnings.catch_warnings(record=True), contextlib.suppress(OutcomeException), limit:
         _call_teardown(item, nextitem, KeyboardInterrupt)
@@ -410,13 +416,13 @@ def _call_teardown(
 
 
 def log_leak(item: pytest.Item, finding: Finding) -> None:
-    """Log a red finding on an item that has been logged before as one more report; a tear-down ends it for JUnit's XML."""
+    """Log a red finding as one more report of a logged item; a tear-down ends it for JUnit."""
     item.stash[keys.FINDINGS] = [finding]
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     call = pytest.CallInfo.from_call(lambda: apply(finding, item), when="call")
     end = pytest.CallInfo.from_call(lambda: None, when="teardown")
-    for one in (call, end):
-        item.ihook.pytest_runtest_logreport(report=_report_of_call(item, one))
+    for phase in (call, end):
+        item.ihook.pytest_runtest_logreport(report=_report_of_call(item, phase))
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
@@ -450,7 +456,7 @@ def with_findings(
 def _apply_findings(
     item: pytest.Item, report: pytest.TestReport, findings: Sequence[Finding], settings: Settings
 ) -> pytest.TestReport:
-    """Attach findings to a call report; replace the report if one is red, or a resource could not be read."""
+    """Attach findings to a call report; replace it for a red one, or an unreadable resource."""
     call = pytest.CallInfo.from_call(lambda: _apply_all(findings, item, settings), when="call")
     if call.excinfo is None:
         attach(report, item, [*findings])
@@ -478,7 +484,7 @@ def _report_of_call(item: pytest.Item, call: pytest.CallInfo[None]) -> pytest.Te
 
 
 def rerunner_of(item: pytest.Item) -> Any:
-    """Return the module of pytest-rerunfailures if it re-runs an item that fails; not in a process for one test."""
+    """Return the rerunfailures module if it re-runs the item; not in a process for one test."""
     plugin: Any = item.config.pluginmanager.getplugin("rerunfailures")
     needed = ("get_reruns_count", "pytest_runtest_protocol", "runtestprotocol")
     known = all(callable(getattr(plugin, name, None)) for name in needed)
@@ -495,7 +501,7 @@ def hand_to_rerunfailures(
     nextitem: pytest.Item | None,
     reports: Sequence[pytest.TestReport],
 ) -> bool:
-    """Log a failed first iteration as the first attempt, and run the others; return False with reports of subtests."""
+    """Log a failed iteration as the first attempt, run the others; return False with subtests."""
     if any(is_of_subtest(report) for report in reports):
         return False
     original = plugin.runtestprotocol

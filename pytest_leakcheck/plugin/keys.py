@@ -1,7 +1,8 @@
 """Define the stash keys under which the plugin's modules share values.
 
-`SETTINGS` is set on every config; `PROCESS` and `ARGUMENTS`, and for a run that measures peaks `SIZE` and `METER`, on
-that of a process that was started for one test. The keys from `PLAN` on are set on items.
+`SETTINGS` is set on every config; `PROCESS` and `ARGUMENTS`, and for a run that measures peaks
+`SIZE` and `METER`, on that of a process that was started for one test. The keys from `PLAN` on are
+set on items.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Iteration:
-    """The state of an item that is being repeated: the number of the current iteration, from 1, and its error."""
+    """The state of an item being repeated: the number of its iteration, from 1, and its error."""
 
     def __init__(self, residue: Residue, repetition: Repetition, gauges: Gauges) -> None:
         self.residue, self.repetition, self.gauges = residue, repetition, gauges

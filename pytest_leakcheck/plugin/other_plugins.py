@@ -1,4 +1,4 @@
-"""Adapt to other plugins: allure-pytest, Hypothesis, timeouts of a test that is repeated, and xdist.
+"""Adapt to other plugins: allure-pytest, Hypothesis, timeouts of a repeated test, and xdist.
 
 While a process judges tests, it has a temporary folder of its own, which an xdist worker gets from
 its controller.
@@ -70,7 +70,7 @@ class AllureResults:
                 manager.register(self._listener, _ALLURE_LISTENER)
 
     def conclude(self, reports: Sequence[pytest.TestReport]) -> None:
-        """Give the result of a test the outcome of its reports, if none was made through pytest's hook or one is red."""
+        """Set the result's outcome from the reports, if pytest's hook made none or one is red."""
         if self._listener is None:
             return
         result = self._listener.allure_logger.get_test(None)
@@ -84,14 +84,14 @@ class AllureResults:
                 )
 
     def drop(self, nodeid: str) -> None:
-        """Write no result of a test here, because the subprocess that ran the test has written one."""
+        """Write no result of a test here, because the subprocess that ran it has written one."""
         uuid = self._listener._cache.pop(nodeid) if self._listener is not None else None
         if uuid is not None:
             self._listener.allure_logger.drop_test(uuid)
 
 
 class Examples:
-    """The Hypothesis settings of one test. For other tests, it does nothing; it never imports Hypothesis.
+    """The Hypothesis settings of a test; does nothing for other tests, and imports no Hypothesis.
 
     The run that is logged uses the user's settings, so a failure in it is the test's own. The
     others repeat fixed examples, because new ones would be different work, without the database, a
@@ -129,7 +129,7 @@ class Examples:
             )
 
     def fix(self) -> None:
-        """Set the fixed settings; call before each run except the first, because Hypothesis may have replaced them."""
+        """Set the fixed settings before each run but the first: Hypothesis may replace them."""
         if self._holder is not None:
             self._original = self._original or getattr(self._holder, self._attribute)
             setattr(self._holder, self._attribute, self._fixed)
@@ -141,18 +141,18 @@ class Examples:
 
 
 def has_timeout(item: pytest.Item) -> bool:
-    """Return whether pytest-timeout is loaded; its name as a plugin depends on the way in which it was loaded."""
+    """Return whether pytest-timeout is loaded; its plugin name depends on how it was loaded."""
     return hasattr(item.config.hook, "pytest_timeout_cancel_timer")
 
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
-    """Note the settings with which pytest-timeout sets a test's timer; this module is registered as a plugin."""
+    """Note pytest-timeout's settings for a test's timer; this module is registered as a plugin."""
     item.stash[_TIMER_SETTINGS] = settings
 
 
 class Timer:
-    """The timers of one test. A timeout that is not set, or that is for the test body only, is left alone.
+    """The timers of one test. A timeout that is not set, or is for the body only, is left alone.
 
     pytest-timeout sets the timer once per test. With its method "signal", the timer is restarted
     for each iteration and stopped in between, so that no timeout interrupts a reading. A timer that
@@ -204,7 +204,7 @@ class Timer:
 
 
 def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
-    """Limit the time of a plan to a share of the test's timeout; the rest of the timeout is for the first run."""
+    """Limit a plan's time to a share of the test's timeout; the rest is for the first run."""
     if not has_timeout(item):
         return plan
     mark = item.get_closest_marker("timeout")
@@ -223,7 +223,7 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def has_xdist(config: pytest.Config) -> bool:
-    """Return whether xdist is loaded; its name as a plugin depends on the way in which it was loaded."""
+    """Return whether xdist is loaded; its plugin name depends on how it was loaded."""
     return hasattr(config.hook, "pytest_xdist_setupnodes")
 
 
@@ -238,9 +238,9 @@ def is_distributed(config: pytest.Config) -> bool:
 
 @contextlib.contextmanager
 def sending_reports_of(number: int, item: pytest.Item) -> Iterator[None]:
-    """Let an xdist worker send reports of the item with this number, which has already run, and then its end.
+    """Let an xdist worker send reports of the item with this number, and then the item's end.
 
-    Elsewhere, do nothing.
+    The item has already run. Elsewhere, do nothing.
     """
     plugins = item.config.pluginmanager.get_plugins() if is_worker(item.config) else ()
     interactor: Any = next((one for one in plugins if hasattr(one, "item_index")), None)
@@ -272,7 +272,10 @@ def _release_children() -> None:
 
 
 def prepare_own_folder(config: pytest.Config) -> None:
-    """Give this process a private temporary folder for silent runs, where possible. A worker gets it from its controller."""
+    """Give this process a private temporary folder for silent runs, where possible.
+
+    A worker gets it from its controller.
+    """
     given: dict[str, Any] = getattr(config, "workerinput", {})
     with contextlib.suppress(OSError):
         shared = shared_folder()
@@ -288,7 +291,7 @@ def prepare_own_folder(config: pytest.Config) -> None:
 
 
 def prepare_given_folder(config: pytest.Config, folder: Path) -> None:
-    """Let this process, started for one test, use a folder that its session has made and removes."""
+    """Let this process, started for one test, use a folder that its session made and removes."""
     use_folder(folder)
     with contextlib.suppress(OSError):
         if has_room(str(folder.parent)) and (shared := shared_folder()):
@@ -296,7 +299,7 @@ def prepare_given_folder(config: pytest.Config, folder: Path) -> None:
 
 
 class XdistController:
-    """The hooks of an xdist controller; registered only with xdist, because without it, pytest does not know them."""
+    """The hooks of an xdist controller; registered only with xdist, which makes them known."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._folders: list[Path] = []

@@ -1,4 +1,4 @@
-"""Keep errors that pytest has yet to report, in ``__del__`` and in threads, apart from those of repeated runs.
+"""Keep pytest's pending errors, in ``__del__`` and in threads, apart from those of repeated runs.
 
 pytest queues both, and reports them in a later phase or at the end of the session. Those of the
 session's own runs must reach it. Those of repeated runs must not: each would be reported in
@@ -55,6 +55,6 @@ class PendingErrors:
                 gc.collect(generation)
 
     def drop(self) -> None:
-        """Drop the errors of repeated runs. Call it before each: an error that was queued meanwhile would fail it."""
+        """Drop errors of repeated runs; call it before each run: a queued error would fail it."""
         for queue in self._queues:
             queue.clear()

@@ -1,6 +1,7 @@
-"""On a terminal, show how far a slow test and the session are. Elsewhere, estimate now and then how long the rest takes.
+"""Show on a terminal how far a slow test and the session are.
 
-Under ``-v``, add how often each test was repeated.
+Elsewhere, estimate now and then how long the rest takes. Under ``-v``, add how often each test was
+repeated.
 
 The line is drawn between iterations, by no other thread. What a drawing allocates is subtracted
 from the readings (`runner.progress`). It stands below what is printed, and is erased without a
@@ -60,7 +61,7 @@ _MIN_NAME: Final = 12
 
 
 class ProgressLine:
-    """The hooks that show the line, and count iterations under ``-v``; registered in the process that prints."""
+    """The hooks that show the line, and iterations under ``-v``, in the process that prints."""
 
     def __init__(self, config: pytest.Config, sampling: Sampling) -> None:
         self._config, self._sampling = config, sampling
@@ -99,7 +100,7 @@ class ProgressLine:
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Note that a worker has run a test that it will judge, or for the second time, that it has judged it."""
+        """Note that a worker has run a test to judge later, or, the second time, has judged it."""
         if not self._has_workers:
             return
         now = clock.monotonic()
@@ -127,7 +128,7 @@ class ProgressLine:
             self._line.erase()
 
     def _estimate(self, tests: int) -> str:
-        """Return how many tests are measured, and how long it takes; empty if unknown, for a short session or ``-q``."""
+        """Return the count and time of measured tests; empty if unknown, short or under ``-q``."""
         expected = self._forecast.seconds_left()
         expected = None if expected is None else min(expected, self._sampling.limit)
         if expected is None or expected < _SLOW or self._config.get_verbosity() < 0:
@@ -136,7 +137,7 @@ class ProgressLine:
         return f"leakcheck: {measured}, about {format_duration(expected)} (from the last run)"
 
     def _open_line(self) -> None:
-        """Have a line, unless the output is no terminal, or something else may print while a test runs."""
+        """Open a line if the output is a terminal, and nothing else may print during a test."""
         manager = self._config.pluginmanager
         capture = getattr(manager.getplugin("capturemanager"), "_global_capturing", None)
         terminal = getattr(getattr(capture, "out", None), "targetfd_save", None)
@@ -158,7 +159,7 @@ class ProgressLine:
             )
 
     def _is_wanted(self) -> bool:
-        """Return whether to show a line: not if users want less output or logs as they arise, and not in a job of CI."""
+        """Return whether to show a line: not with less output or live logs, nor in a job of CI."""
         config = self._config
         quiet = config.get_verbosity() < -1 or config.getini("console_output_style") == "classic"
         blocked = config.pluginmanager.is_blocked("terminalprogress")
@@ -211,7 +212,7 @@ class ProgressLine:
             self._end(item.nodeid, clock.monotonic() - self._began)
 
     def _end(self, nodeid: str, seconds: float) -> None:
-        """Note that a test has been judged; without a line, write how long the rest takes, if that is due."""
+        """Note that a test was judged; without a line, write how long the rest takes, if due."""
         forecast = self._forecast
         forecast.end(nodeid, seconds)
         if (
@@ -228,7 +229,7 @@ class ProgressLine:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> Generator[None, object, object]:
-        """Show the line at once, unless the test was fast in the last session: its first iteration may take long."""
+        """Show the line at once, unless the test was fast last time: its first run may be long."""
         self._erase()
         result = yield
         self._show(nodeid)
@@ -243,7 +244,7 @@ class ProgressLine:
         self._erase()
 
     def look(self, step: str) -> None:
-        """Draw the line, if it is due, for a test in another process, which has reached this step."""
+        """Draw the line, if due, for a test in another process, which has reached this step."""
         now = clock.monotonic()
         if now >= self._due:
             self._due = now + progress.EVERY
@@ -281,14 +282,14 @@ def write_between(config: pytest.Config, text: str) -> None:
 
 
 class TransientLine:
-    """A line on a terminal. The cursor stays where it is, so others can print as if there were no line.
+    """A line on a terminal. The cursor stays in place, so others can print as if it did not exist.
 
     They must erase it before they print. Nothing is written any more once the terminal is gone, or
     the program has closed the descriptor.
     """
 
     def __init__(self, terminal: int, encoding: str) -> None:
-        """Take a descriptor of the terminal, which is not closed here; raise `OSError` if it is closed."""
+        """Take a descriptor of the terminal, never closing it; raise `OSError` if it is closed."""
         self._file: OwnFile | None = OwnFile(lambda: terminal)
         self._encoding = encoding
         self._shown = False
@@ -325,7 +326,10 @@ class TransientLine:
 
 
 class SessionProgress(NamedTuple):
-    """How far the session is: how many tests it measures, have ended and leak; `seconds_left` is None if unknown."""
+    """How far the session is; `seconds_left` is None if unknown.
+
+    It measures `tests`, of which `done` have ended and `red` leak.
+    """
 
     done: int
     tests: int
@@ -360,7 +364,7 @@ def progress_line(
 
 
 def format_growth(growth: Mapping[str, float]) -> str:
-    """Return the resources that have grown by more than their tolerance, with their rates; exact counters first."""
+    """Return the resources that grew beyond their tolerance, with rates; exact counters first."""
     grown = {name: rate for name, rate in growth.items() if rate > find_resource(name).tolerance}
     in_order = sorted(grown, key=lambda name: (not find_resource(name).scarce, -grown[name]))
     rates = [

@@ -30,7 +30,7 @@ from pytest_leakcheck.probes.own_folder import remove_tree
 
 
 class Residue:
-    """The state of an item and its session before the first iteration, which `put_back` restores."""
+    """The state of an item and session before the first iteration, which `put_back` restores."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -46,7 +46,10 @@ class Residue:
         settle_environment()
 
     def begin_silent(self) -> None:
-        """Bring what each run replaces or resizes to the state after a run: the start level is read before the next one."""
+        """Bring what each run replaces or resizes to its state after a run.
+
+        The start level is read before the next run.
+        """
         handlers: Any = self._item.config.pluginmanager.getplugin("logging-plugin")
         if handlers is not None:
             handlers.caplog_handler.reset()
@@ -58,7 +61,7 @@ class Residue:
     def after_setup(
         self, definition: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> None:
-        """Record the folders that a fixture has just made, if it is pytest's own: a test may put others in their place."""
+        """Record the folders that pytest's own fixture just made: a test may replace them."""
         made = _folders_made_by(definition) if definition.scope == "function" else []
         # A factory of the project may hand out a folder that exists.
         if made and request.getfixturevalue("tmp_path_factory") is getattr(
@@ -71,7 +74,9 @@ class Residue:
         request = getattr(self._item, "_request", None)
         definitions: dict[str, pytest.FixtureDef[Any]] = getattr(request, "_fixture_defs", {})
         named = (
-            one for name, used in definitions.items() for one in self._with_overridden(name, used)
+            definition
+            for name, used in definitions.items()
+            for definition in self._with_overridden(name, used)
         )
         self._outliving += (one for one in named if one.scope != "function")
 
@@ -89,7 +94,7 @@ class Residue:
         )
 
     def put_back(self, *, logged: bool = False) -> None:
-        """Restore the recorded state after the tear-down of an iteration; what a `logged` one is to leave stays."""
+        """Restore the recorded state after a tear-down; keep what a `logged` iteration leaves."""
         item = self._item
         item.own_markers[:] = self._own_markers
         markers: dict[str, Any] = item.keywords._markers  # type: ignore[attr-defined]
@@ -104,7 +109,7 @@ class Residue:
             item._obj = None  # type: ignore[attr-defined]
         for definition in self._outliving:
             definition._finalizers[:] = [
-                one for one in definition._finalizers if not _is_spent(one)
+                finalizer for finalizer in definition._finalizers if not _is_spent(finalizer)
             ]
         self._outliving.clear()
         if logged:
@@ -157,7 +162,7 @@ def settle_environment() -> None:
 
 
 def rebuild(stash: pytest.Stash, keys: Collection[Any]) -> None:
-    """Rebuild the dict of a stash from `keys`, so that its size does not depend on keys that were added and removed."""
+    """Rebuild the dict of a stash from `keys`, so that removed keys do not affect its size."""
     storage: dict[Any, Any] = stash._storage
     entries = [(key, value) for key, value in storage.items() if key in keys]
     storage.clear()
@@ -189,7 +194,7 @@ class _JunitState:
 
 
 def _folders_made_by(definition: pytest.FixtureDef[Any]) -> list[Path]:
-    """Return the folders that a fixture of pytest's own has made; none of a fixture that overrides it."""
+    """Return the folders that a fixture of pytest's own made; none if another overrides it."""
     value = definition.cached_result[0] if definition.cached_result is not None else None
     module = getattr(definition.func, "__module__", "")
     if module == tmpdir.__name__ and isinstance(value, Path):
@@ -200,7 +205,7 @@ def _folders_made_by(definition: pytest.FixtureDef[Any]) -> list[Path]:
 
 
 def _release_number(config: pytest.Config, folder: str) -> None:
-    """Make pytest reuse the number of a removed folder, because paths intern their parts, which Python 3.12 retains."""
+    """Make pytest reuse a removed folder's number: Python 3.12 retains the interned path parts."""
     numbers: dict[str, int] = getattr(
         getattr(config, "_tmp_path_factory", None), "_next_number", {}
     )

@@ -115,7 +115,7 @@ class Repeater:
             end_item(item, nextitem, reports)
 
     def judge_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
-        """Repeat an item that has run before, in the second pass, and log a red finding as one more report."""
+        """Repeat an item in the second pass, and log a red finding as one more report of it."""
         first = item.stash[keys.FIRST_RUN]
         with silent_tmpdir(item.config):
             with self._measuring(item):
@@ -128,7 +128,7 @@ class Repeater:
         self.pytest_runtest_logfinish(item.nodeid)
 
     def log_if_red(self, item: pytest.Item, finding: Finding) -> None:
-        """Log a red finding as one more report of its item; the session takes any other, and that on a lost process."""
+        """Log a red finding as one more report; pass others, and lost tests, to the session."""
         if finding.colour == "red" and finding.verdict.outcome in RED:
             log_leak(item, finding)
         else:
@@ -163,7 +163,7 @@ class Repeater:
 
     @pytest.hookimpl
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Record the threads that a test, judged or not, left running: a verdict on later growth names that test."""
+        """Record threads that any test left running: a verdict on later growth names the test."""
         # A test may have replaced or forbidden what listing the threads takes.
         with contextlib.suppress(Exception):
             now = thread_ids()
@@ -217,11 +217,7 @@ class Repeater:
     def _repeat(
         self, item: pytest.Item, plan: Plan, runs: _Runs
     ) -> tuple[list[Finding], list[pytest.TestReport]]:
-        """Run all iterations; return the findings, and the reports of the run to log, of which the second pass has none.
-
-        The first finding is on the test as it is, the others on its failing paths. There is none if
-        the test itself failed or skipped in the run to log, or a debugger stopped in it.
-        """
+        """Run all iterations; return findings, and the reports to log (none in the second pass)."""
         began = clock.monotonic()
         failing: list[Result] = []
         paths: FailingPaths | None = None
@@ -231,9 +227,11 @@ class Repeater:
                 # What leaks or fails anyway would do so on each failing path too.
                 most = 0 if _is_red(result) or result.recording.stopped == "failed" else None
                 paths, failing = self._repeat_failing(item, plan, runs, most)
+        # The test itself failed or skipped in the run to log, or a debugger stopped in it.
         if result is None:
             return [], runs.logged
         finding = self._snapshot.take(replace(self._conclude(item, result), failing=paths))
+        # The first finding is on the test as it is, the others on its failing paths.
         findings = [finding, *(self._conclude(item, one) for one in failing)]
         item.stash[keys.FINDINGS] = findings
         item.stash[keys.REPEATED] = clock.monotonic() - began
@@ -244,7 +242,7 @@ class Repeater:
     def _repeat_failing(
         self, item: pytest.Item, plan: Plan, runs: _Runs, most: int | None
     ) -> tuple[FailingPaths, list[Result]]:
-        """Repeat an item with one call that raises, for each of the first such calls, until the time is over."""
+        """Repeat an item for each of the first calls that are to raise, until the time is over."""
         # Imported only here: most sessions have no failing paths.
         from pytest_leakcheck.plugin.failing_paths import MOST, ObservedCalls
 
@@ -368,7 +366,7 @@ def _follow_gauges(iteration: keys.Iteration) -> None:
 def _end_leaving(
     item: pytest.Item, repetition: Repetition, runs: _Runs, error: BaseException
 ) -> Result:
-    """End a test that an exception leaves: it does not repeat if it raised that in a silent run; else the session ends."""
+    """End a test that raised this in a silent run; after any other error, end the session."""
     if not runs.is_first_logged and (
         isinstance(error, (Blocked, pytest.exit.Exception)) or _is_raised(error)
     ):
@@ -378,7 +376,7 @@ def _end_leaving(
 
 
 def _is_raised(error: BaseException) -> bool:
-    """Return whether a statement raised an error: a `KeyboardInterrupt` of Ctrl-C comes up at any other instruction."""
+    """Return whether a statement raised an error; Ctrl-C raises at any other instruction."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -386,7 +384,7 @@ def _is_raised(error: BaseException) -> bool:
 
 
 def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException) -> None:
-    """End the repetition of a test as the session is about to end; after Ctrl-C, report its series so far."""
+    """End the repetition as the session is about to end; after Ctrl-C, report its series so far."""
     with contextlib.suppress(Exception):
         if isinstance(reason, KeyboardInterrupt):
             report_findings(item, (), [repetition.end("interrupted")])
@@ -394,7 +392,7 @@ def _end_early(item: pytest.Item, repetition: Repetition, reason: BaseException)
 
 
 def _end_failed(repetition: Repetition, run: int, error: BaseException | None) -> Result:
-    """Return a leak if a resource that the test leaks ran out in this run; otherwise, the test is not repeatable."""
+    """Return a leak if a leaked resource ran out in this run; else, the test does not repeat."""
     result = repetition.end("failed", error)
     if _is_red(result):
         return result
@@ -410,7 +408,7 @@ def _end_failed(repetition: Repetition, run: int, error: BaseException | None) -
 def _end_differently(
     repetition: Repetition, iteration: int, how: str, error: BaseException | None
 ) -> Result:
-    """Return a leak if a resource that the failing path leaks ran out; otherwise, the path is not judged."""
+    """Return a leak if a resource that the path leaks ran out; else, the path is not judged."""
     result = repetition.end("failed", error)
     if _is_red(result):
         return result
@@ -422,7 +420,7 @@ def _is_red(result: Result) -> bool:
 
 
 class _Runs:
-    """The runs of one item, within this context: the one to log, if it has not been logged before, and silent ones.
+    """The runs of an item in this context: the one to log, if not logged before, and silent ones.
 
     A silent run replaces `Session.gethookproxy`, which has the hooks of the item: no plugin but
     pytest and this one sees its reports, and what it warns of is dropped. A subtest logs its report
@@ -434,7 +432,7 @@ class _Runs:
     """
 
     def __init__(self, item: pytest.Item, first_seconds: float | None = None) -> None:
-        """Take how long the run in the first pass took; None if the first of these runs is the one to log."""
+        """Take the seconds of the run in the first pass; None if the first run here is logged."""
         self.logged: list[pytest.TestReport] = []
         self.count = int(first_seconds is not None)
         self._item, self._first_seconds = item, first_seconds
@@ -465,7 +463,7 @@ class _Runs:
         self._context.close()
 
     def silence(self) -> None:
-        """Show further runs to no other plugin; does nothing in the second pass, where none is shown."""
+        """Show further runs to no other plugin; do nothing in the second pass, which shows none."""
         if self.is_first_logged:
             self._context.enter_context(silent_tmpdir(self._item.config))
             self._context.enter_context(AllureResults(self._item.config).paused())
@@ -480,9 +478,9 @@ class _Runs:
             warnings.simplefilter("ignore", ResourceWarning)
         name = "pytest_runtest_makereport"
         others = [
-            one.plugin
-            for one in getattr(self._item.config.hook, name).get_hookimpls()
-            if not _is_quiet(one)
+            hook.plugin
+            for hook in getattr(self._item.config.hook, name).get_hookimpls()
+            if not _is_quiet(hook)
         ]
         self._makereport: Any = self._item.config.pluginmanager.subset_hook_caller(name, others)
         self._hooks = self._drop_reports
@@ -543,13 +541,13 @@ def _do_nothing(**_: object) -> None:
 
 
 def _is_quiet(hook: Any) -> bool:
-    """Return whether a hook belongs to pytest or this package, and so records nothing of its own."""
+    """Return whether a hook is pytest's or this package's, and so records nothing of its own."""
     package = getattr(hook.function, "__globals__", {}).get("__name__", "").partition(".")[0]
     return package in ("_pytest", "pytest_leakcheck")
 
 
 def _names_resource_warning(item: pytest.Item) -> bool:
-    """Return whether a filter of the session or of the test is about `ResourceWarning`, so that it must be in effect."""
+    """Return whether a filter of the session or test names `ResourceWarning`, and must apply."""
     config = item.config
     filters = [*config.getini("filterwarnings"), *(config.getoption("pythonwarnings", None) or ())]
     filters += [str(one) for mark in item.iter_markers("filterwarnings") for one in mark.args]

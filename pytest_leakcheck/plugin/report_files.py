@@ -1,4 +1,4 @@
-"""Write the files of a session: the JSON report, the page, memory snapshots, and the summary of a job of GitHub."""
+"""Write a session's files: JSON report, page, memory snapshots, and the summary of a GitHub job."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OTHER_FILES: Final[Mapping[str, str]] = {
 
 
 class ReportFiles:
-    """The files of a session; only the process that prints has them. Use it once: `begin`, `add` ..., `finish`."""
+    """The files of a session, in the process that prints; use once: `begin`, `add`..., `finish`."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         """Nothing is written before `begin`."""
@@ -72,7 +72,7 @@ class ReportFiles:
                 check_replaceable(self._html, PAGE)
 
     def begin(self) -> None:
-        """Begin the report, or raise `pytest.UsageError`. The page of an earlier session stays until the end."""
+        """Begin the report, or raise `pytest.UsageError`; an earlier page stays until the end."""
         with self._explained("json"):
             if self._json is not None:
                 self._json.begin(to_line(FirstLine(added_rows())), REPORT)
@@ -107,7 +107,7 @@ class ReportFiles:
                 )
 
     def add(self, finding: Finding, line: str) -> None:
-        """Add a finding and the line that it travels in; a line that cannot be written yet is written with the next."""
+        """Add a finding and its line; if it cannot be written yet, the next call writes it."""
         self._causes.add(finding)
         if self._html is not None:
             self._lines.append(line)
@@ -149,7 +149,7 @@ class ReportFiles:
 def describe_session(
     config: pytest.Config, settings: Settings, headline: str, notes: tuple[str, ...], seconds: float
 ) -> Session:
-    """Describe a session that ends; `headline` accounts for all tests, and `notes` belong to no single finding."""
+    """Describe a session that ends; `headline` covers all tests, `notes` belong to no finding."""
     try:
         own = version("pytest-leakcheck")
     except PackageNotFoundError:
@@ -173,7 +173,7 @@ def describe_session(
 
 
 class GithubActions:
-    """The hooks that annotate the lines that leak, and add a table to the summary of a job of GitHub Actions."""
+    """The hooks that annotate leaking lines, and add a table to a GitHub Actions job's summary."""
 
     def __init__(self, config: pytest.Config, headline: Callable[[], str]) -> None:
         self._headline = headline
@@ -184,8 +184,8 @@ class GithubActions:
         self.add = self._causes.add
         # That plugin annotates each failed test, and so each leak.
         named = [
-            f"{name} {getattr(one, '__name__', '')}"
-            for name, one in config.pluginmanager.list_name_plugin()
+            f"{name} {getattr(plugin, '__name__', '')}"
+            for name, plugin in config.pluginmanager.list_name_plugin()
         ]
         self._annotates = not any("pytest_github_actions_annotate_failures" in one for one in named)
 
@@ -216,7 +216,7 @@ def folder_of_reports(config: pytest.Config, settings: Settings) -> str:
 
 
 class DeviceSnapshot:
-    """torch's memory snapshot of a test that leaks memory of a CUDA device, for the viewer at pytorch.org/memory_viz.
+    """torch's snapshot of a test that leaks CUDA memory, for the viewer pytorch.org/memory_viz.
 
     torch records its history only while the cause is searched for. The file lies beside the JSON
     report or the page. Use it for one test: `follow` after each iteration, `take`, and `stop` in
@@ -230,7 +230,7 @@ class DeviceSnapshot:
         self._failed = ""
 
     def follow(self, repetition: Repetition) -> None:
-        """Record the allocations from now on, if the cause of growth on a device is searched for."""
+        """Record allocations from now on, if the cause of growth on a device is searched for."""
         if (
             repetition.searched != DEVICE_MEMORY
             or not self._folder
@@ -252,7 +252,7 @@ class DeviceSnapshot:
             self._failed = describe_error(error)
 
     def take(self, finding: Finding) -> Finding:
-        """Write the snapshot if the finding is red for memory on a CUDA device. Return the finding with its path."""
+        """Write the snapshot of a finding that is red for CUDA memory; return it with the path."""
         verdict = finding.verdict
         if not self._folder or verdict.resource != DEVICE_MEMORY or verdict.outcome not in RED:
             return finding

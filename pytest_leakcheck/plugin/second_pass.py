@@ -1,4 +1,4 @@
-"""Judge the tests without a mark after all tests have run: until then, the session is that of plain pytest.
+"""Judge tests without a mark after all have run; until then, the session is that of plain pytest.
 
 The second pass takes the tests that have passed, in their order. pytest sets up their fixtures
 again. What happens here changes no outcome: a leak is logged as one more report of its test, and
@@ -90,7 +90,7 @@ class ProcessExit(BaseException):
 
 @contextmanager
 def _no_exit() -> Iterator[None]:
-    """Turn ``os._exit()`` in this process into an exception; a child process that a test has forked still exits."""
+    """Turn ``os._exit()`` in this process into an exception; forked child processes still exit."""
     original, process = os._exit, os.getpid()
 
     def leave(status: int) -> NoReturn:

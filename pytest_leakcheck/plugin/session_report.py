@@ -1,4 +1,4 @@
-"""Collect the findings of a session, which arrive attached to reports (also those of xdist workers); show them."""
+"""Collect the findings of a session, attached to reports (also of xdist workers); show them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SessionReport:
         # What takes each finding.
         takers = (self._tally, baseline, sampling)
         self.listeners: list[Callable[[Finding], None]] = [
-            one.add for one in takers if one is not None
+            taker.add for taker in takers if taker is not None
         ]
         if has_xdist(config) and not is_worker(config):
             config.pluginmanager.register(XdistController(config), "leakcheck-xdist")
@@ -130,7 +130,7 @@ class SessionReport:
             self._show(report, next(iter(red.values())) if len(red) == 1 else None)
 
     def _show(self, report: pytest.TestReport, finding: Finding | None) -> None:
-        """Show the block of the first test of a cause, and refer to it from the others, except under ``-v``."""
+        """Show the block of a cause's first test; others refer to it, except under ``-v``."""
         if not self._config.pluginmanager.hasplugin("terminalreporter"):
             return
         crash: Any = report.longrepr.reprcrash  # type: ignore[union-attr]
@@ -258,9 +258,9 @@ class SessionReport:
         yield from self._baseline.lines()
 
     def _opening_lines(self, verbosity: int) -> Iterator[tuple[str, str]]:
-        """Yield why tests have no verdict although they asked for one, and what is wrong with the settings."""
+        """Yield why tests lack a verdict that they asked for, and what is wrong in the settings."""
         reasons = Counter(
-            one for one in self._unmeasured.values() if one != UNUSED or verbosity > 0
+            why for why in self._unmeasured.values() if why != UNUSED or verbosity > 0
         )
         for reason, count in reasons.items():
             yield "yellow", f"leakcheck: {count} not measured: {reason}"
@@ -308,7 +308,7 @@ def shown_on(tw: Any, text: str) -> str:
 
 
 class FindingReport(TerminalRepr):
-    """The lines of a finding, for the terminal; elsewhere it acts as the report that it replaces."""
+    """The lines of a finding, for the terminal; elsewhere, it acts as the report it replaces."""
 
     def __init__(self, replaced: Any, lines: Sequence[Line]) -> None:
         self._replaced, self._lines = replaced, lines
@@ -328,7 +328,7 @@ class FindingReport(TerminalRepr):
 
 
 class SameCauseReport(FindingReport):
-    """The report of one or several tests with one cause: on the terminal, a line that names the first test with it.
+    """The report of tests with one cause: on the terminal, a line names the first test with it.
 
     `cause` is the fingerprint and the outcome. A slope is 0 if the verdict is on no growth.
     """
@@ -348,10 +348,11 @@ class SameCauseReport(FindingReport):
 
 
 class FoldedFailures:
-    """The hook that folds failures with one cause while pytest prints its sections; pytest and other plugins see all.
+    """The hook that folds failures with one cause while pytest prints its sections.
 
-    The first test of a cause keeps its block and its line. If several others follow, each section
-    has one entry for them. Under ``-v``, nothing is folded, because each test has its block.
+    Otherwise, pytest and other plugins see all failures. The first test of a cause keeps its block
+    and its line. If several others follow, each section has one entry for them. Under ``-v``,
+    nothing is folded, because each test has its block.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -367,7 +368,7 @@ class FoldedFailures:
 
 
 class _WholeInside:
-    """The hook that shows all failures again while other plugins print, between the sections of pytest."""
+    """The hook that shows all failures while other plugins print, between pytest's sections."""
 
     def __init__(self, folded: FoldedFailures) -> None:
         self._folded = folded
@@ -392,7 +393,7 @@ def _failures(reporter: pytest.TerminalReporter, shown: list[Any]) -> Iterator[N
 
 
 def fold_failures(failed: Iterable[Any]) -> list[Any]:
-    """Return the reports of failed tests, with one in place of several that refer to the same block."""
+    """Return reports of failed tests, with one in place of several that refer to the same block."""
     groups: dict[Any, list[Any]] = {}
     for report in failed:
         same = report.longrepr if isinstance(report.longrepr, SameCauseReport) else None

@@ -1,4 +1,4 @@
-"""Give silent runs a private temporary folder, and put that of pytest into it if it lies in the temporary folder.
+"""Give silent runs a private temporary folder; put pytest's into it if it was in the shared one.
 
 So `disk` counts what a test leaves, and nothing that other processes do, while ``tmp_path`` still
 lies below the temporary folder. The run that is logged has the folders of a plain session, where
@@ -20,7 +20,7 @@ from pytest_leakcheck.runner.processes.private_tmpdir import private_tmpdir, sha
 
 
 class SilentTmpdir:
-    """The folders of one process. The state of pytest's factory is kept from one silent run to the next."""
+    """The folders of a process; the state of pytest's factory is kept between silent runs."""
 
     def __init__(self, config: pytest.Config, folder: Path, shared: str) -> None:
         """Take the folder for the private one, and the temporary folder of a plain session."""
@@ -31,7 +31,7 @@ class SilentTmpdir:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """Use the folders; does nothing where they are in use, or the tests have chosen a temporary folder."""
+        """Use the folders; do nothing if they are in use, or tests chose a temporary folder."""
         if shared_folder() != self._shared:
             yield
             return
@@ -82,7 +82,7 @@ def prepare(config: pytest.Config, folder: Path, shared: str) -> None:
 
 
 def move(config: pytest.Config, folder: Path, *, forks: bool) -> None:
-    """Use another folder than `prepare` was given, if that was called; a process that `forks` shares nothing."""
+    """Use another folder than `prepare` got, if called; a process that `forks` shares nothing."""
     if _KEY in config.stash:
         config.stash[_KEY].folder = folder
         config.stash[_KEY].beside.made.move(shared=not forks)

@@ -1,6 +1,6 @@
-"""Keep a test from disturbing the session: conclude, send and write findings whatever the test has done.
+"""Keep tests from disturbing the session: conclude, send and write findings whatever they do.
 
-It may have replaced, removed or limited what that takes, filled the disk, closed descriptors or
+They may have replaced, removed or limited what that takes, filled the disk, closed descriptors or
 removed the file. Measuring itself is not protected: a test that replaces what a counter reads with
 gets an inconclusive verdict. An error of the measurement costs no more than the verdict on one
 test.
@@ -74,7 +74,7 @@ _own_modules: dict[str, ModuleType] = {}
 
 
 class OriginalFunctions:
-    """A context in which the functions are those that were there when the plugin was registered. Cost: 60 us.
+    """A context with the functions that were there when the plugin was registered. Cost: 60 us.
 
     Modules of this package that a test has removed from `sys.modules` are put back, for good.
     """
@@ -103,7 +103,7 @@ class OriginalFunctions:
 
 @contextlib.contextmanager
 def undisturbed_writing() -> Iterator[None]:
-    """Write with the original functions, with a few descriptors to spare and, if possible, no limit on files."""
+    """Write with the original functions, spare descriptors and, if possible, no limit on files."""
     with OriginalFunctions(), room_for_descriptors(), room_for_files():
         yield
 
@@ -120,7 +120,7 @@ keep_modules()
 
 
 def hide_own_frames(error: BaseException) -> None:
-    """Take the frames of this package out of the traceback of a test's failure: a plain session does not show them.
+    """Remove frames of this package from a test's traceback: a plain session does not show them.
 
     They are those of hook wrappers that the error has passed, and the one in which the garbage
     collector happened to run.
@@ -129,11 +129,11 @@ def hide_own_frames(error: BaseException) -> None:
     # By identity: an exception may have any `__hash__`.
     seen: set[int] = set()
     while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        exception = waiting.pop()
+        if exception is None or id(exception) in seen:
             continue
-        seen.add(id(one))
-        at = one.__traceback__
+        seen.add(id(exception))
+        at = exception.__traceback__
         while at is not None and (passed := at.tb_next) is not None:
             if (
                 passed.tb_next is not None
@@ -143,14 +143,14 @@ def hide_own_frames(error: BaseException) -> None:
                 at.tb_next = passed.tb_next
             else:
                 at = passed
-        cause = one.__cause__
-        if isinstance(one, pytest.PytestUnraisableExceptionWarning) and cause is not None:
+        cause = exception.__cause__
+        if isinstance(exception, pytest.PytestUnraisableExceptionWarning) and cause is not None:
             while cause.__traceback__ is not None and _is_own(cause.__traceback__):
                 cause.__traceback__ = cause.__traceback__.tb_next
         waiting += [
             cause,
-            one.__context__,
-            *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()),
+            exception.__context__,
+            *(exception.exceptions if isinstance(exception, BaseExceptionGroup) else ()),
         ]
 
 
@@ -159,7 +159,7 @@ def _is_own(entry: TracebackType) -> bool:
 
 
 def why_failed(error: Exception) -> str:
-    """Describe an error of the measurement, with its innermost line in this package; raise any other error again.
+    """Describe a measurement error, with its innermost line in this package; raise others again.
 
     Code of this package raised it, or called what did, and not by way of pytest. The cause may lie
     in the test, which may have closed our descriptors. Wrong use (`LeakcheckError`) does not count.
@@ -168,9 +168,9 @@ def why_failed(error: Exception) -> str:
         return str(error)
     file, line = next(
         (
-            one
-            for one in reversed(_places_of(error))
-            if one[0].startswith((PACKAGE_FOLDER, *_PYTEST))
+            place
+            for place in reversed(_places_of(error))
+            if place[0].startswith((PACKAGE_FOLDER, *_PYTEST))
         ),
         ("", 0),
     )
@@ -180,7 +180,7 @@ def why_failed(error: Exception) -> str:
 
 
 def unmeasured(plan: Plan, error: Exception, *, of_test: bool = True) -> Result:
-    """Return the result for a test whose measurement failed with this error; raise any other error again.
+    """Return the result for a test whose measurement failed with this error; raise others again.
 
     With `of_test`, an error that a function of the project raised counts as well, for example a
     gauge.
@@ -204,7 +204,7 @@ def _places_of(error: Exception) -> list[tuple[str, int]]:
 
 
 class AppendedFile:
-    """A file that is opened for each text, so that it holds no descriptor that a test could close or take over."""
+    """A file opened for each text, so that no test can close or take over its descriptor."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -212,12 +212,12 @@ class AppendedFile:
         self._unwritten = b""
 
     def begin(self, text: str = "", ours: Ours = NEW) -> None:
-        """Replace the file by one with this text, or raise `FileError`; see `regular_file.replace_file`."""
+        """Replace the file by one with this text, or raise `FileError`; see `replace_file`."""
         status = replace_file(self.path, text.encode(errors="backslashreplace"), ours)
         self._same = status.st_dev, status.st_ino
 
     def write(self, text: str) -> None:
-        """Append a text. If that raises `OSError`, the next call begins with what is not written yet."""
+        """Append a text. If that raises `OSError`, the next call begins with what is left."""
         self._unwritten += text.encode(errors="backslashreplace")
         while self._unwritten:
             # A full disk may take a part: only what it has taken is removed.

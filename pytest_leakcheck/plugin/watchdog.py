@@ -41,7 +41,7 @@ _SIGEV_THREAD_ID: Final = 4
 
 
 class Blocked(pytest.fail.Exception):  # type: ignore[name-defined,misc]  # pytest makes it at run time
-    """A repeated run took too long. pytest treats it like ``pytest.fail()``, in each phase of a test."""
+    """A repeated run took too long; pytest treats it like ``pytest.fail()`` in each test phase."""
 
     __module__ = "builtins"
 
@@ -75,7 +75,7 @@ class _Times(ctypes.Structure):
 
 
 class _PosixTimer:
-    """A timer that sends a signal to the main thread; raises `OSError` if there are no such timers."""
+    """A timer that signals the main thread; raises `OSError` if there are no such timers."""
 
     def __init__(self, number: int) -> None:
         self._number = ctypes.c_void_p()
@@ -102,7 +102,7 @@ class _PosixTimer:
 
 
 class Watchdog:
-    """Bounds the runs of one process; use it as a context around all of them, and `limit` around each."""
+    """Bounds the runs of one process; use it as a context around all, and `limit` around each."""
 
     def __init__(self, config: pytest.Config) -> None:
         # pytest's copy of the terminal's descriptor: it captures the descriptor itself.
@@ -116,9 +116,9 @@ class Watchdog:
         if not sys.platform.startswith("linux") or current_thread() is not main_thread():
             return self
         free = [
-            one
-            for one in range(signal.SIGRTMAX, signal.SIGRTMIN, -1)
-            if signal.getsignal(one) is signal.SIG_DFL
+            number
+            for number in range(signal.SIGRTMAX, signal.SIGRTMIN, -1)
+            if signal.getsignal(number) is signal.SIG_DFL
         ]
         # A test may refuse any of this, with an audit hook for example.
         with contextlib.suppress(Exception):
@@ -141,7 +141,10 @@ class Watchdog:
 
     @contextlib.contextmanager
     def limit(self, first: float) -> Iterator[None]:
-        """Interrupt what takes much longer than the `first` run took, in seconds, and each later one, with `Blocked`."""
+        """Interrupt what takes much longer than earlier runs, with `Blocked`.
+
+        `first` is the time of the first run, in seconds.
+        """
         if not self._timers:
             yield
             return
@@ -165,7 +168,7 @@ class Watchdog:
 
 
 def describe_wait(frame: FrameType | None) -> str:
-    """Return which call of the test waits, and at which line: in a task if the event loop of this thread is idle."""
+    """Return which call of the test waits, and where: in a task if this thread's loop is idle."""
     for path in (*_paths_of_waiting_tasks(), path_to(frame)):
         if (where := read_path(path)) is None:
             continue
@@ -176,7 +179,7 @@ def describe_wait(frame: FrameType | None) -> str:
 
 
 def _paths_of_waiting_tasks() -> Iterator[tuple[Site, ...]]:
-    """Yield the call path of each task, outermost first, if the event loop of this thread runs none of them."""
+    """Yield the call path of each task, outermost first, if this thread's event loop runs none."""
     asyncio: Any = sys.modules.get("asyncio")
     loop = asyncio._get_running_loop() if asyncio is not None else None
     if loop is None or asyncio.current_task(loop) is not None:

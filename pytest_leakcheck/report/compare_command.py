@@ -1,4 +1,4 @@
-"""Implement ``pytest-leakcheck compare OLD NEW``: what two JSON reports (``--leakcheck-json``) differ in, by cause."""
+"""Implement ``pytest-leakcheck compare OLD NEW``: how two JSON reports differ, by cause."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print the differences; return 1 if a leak is new or has grown, 2 if a file is not a report."""
+    """Print the differences; return 1 if a leak is new or has grown, 2 if a file is no report."""
     old, new = _read(given.old), _read(given.new)
     if old is None or new is None:
         return WRONG_USE
@@ -81,7 +81,7 @@ def _read(path: Path) -> Report | None:
 def _compare(
     earlier: Sequence[Finding], later: Sequence[Finding]
 ) -> Iterator[tuple[str, KnownLeak, float]]:
-    """Yield each change with its cause, and the rate in the earlier session, 0 if the cause is new."""
+    """Yield each change with its cause, and the rate in the earlier session, 0 for a new cause."""
     # A cause is fixed if each test that showed it was judged again, is ok, and would have shown it.
     # The cause is that of the earlier session if it is fixed or was not measured again.
     before, now = baseline_of(earlier), baseline_of(later)

@@ -1,4 +1,4 @@
-"""Render a finding as the text under a failed test: 80 columns wide, except for the first line and the command."""
+"""Render a finding as text under a failed test: 80 columns, except the first line and command."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _format_note(finding: Finding, verdict: Verdict) -> str:
 
 
 def _format_held(held: Sequence[Remainder], width: int) -> str:
-    """Name the first kind of survivors (retained objects or handles), and the number of other kinds."""
+    """Name the first kind of survivors (retained objects or handles), and count other kinds."""
     if not held:
         return ""
     more = f" + {len(held) - 1} more" if len(held) > 1 else ""
@@ -189,7 +189,7 @@ def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Ite
 
 
 def still_held(what: str, owner: Owner | None, reason: str) -> str:
-    """Return the report on one object that was to be collected: what holds it and the path, or why that is unknown."""
+    """Return the report on an uncollected object: its holder and path, or why that is unknown."""
     name = owner.name or owner.root if owner is not None else ""
     path = [text + (note and ARROW + note) for text, note in references(owner, _TEXT_WIDTH)]
     there = "drop the marked reference, or make it a weak one (weakref)"
@@ -261,15 +261,19 @@ def _series_rows(finding: Finding) -> Iterator[Row]:
     # If the finding is not ok, its ok verdicts share one row: a failing one could otherwise be the
     # last of a dozen.
     also_ok = {
-        one.resource: one.kind for one in shown if one.outcome == "ok" and verdict.outcome != "ok"
+        judged.resource: judged.kind
+        for judged in shown
+        if judged.outcome == "ok" and verdict.outcome != "ok"
     }
     if finding.scaled is not None and finding.scaled.points:
         yield from _scaling_rows(finding, finding.scaled)
-    for one in shown:
-        if one.resource not in also_ok:
+    for judged in shown:
+        if judged.resource not in also_ok:
             yield (
-                one.resource,
-                with_kind(one.reason, one.kind) if one.peak else _format_series(finding, one),
+                judged.resource,
+                with_kind(judged.reason, judged.kind)
+                if judged.peak
+                else _format_series(finding, judged),
             )
     if also_ok:
         yield "also ok", ", ".join(with_kind(name, kind) for name, kind in also_ok.items())
@@ -325,7 +329,7 @@ def _format_series(finding: Finding, verdict: Verdict) -> str:
 
 
 def floor_text(verdict: Verdict, per: str = "iter") -> str:
-    """Format the detection floor: the least growth that this run would have caught, per iteration or axis unit."""
+    """Format the detection floor, the least growth that this run would have caught, `per` unit."""
     resource = verdict.traits
     if verdict.floor is None:
         return ""
@@ -339,7 +343,7 @@ def floor_text(verdict: Verdict, per: str = "iter") -> str:
 
 
 def floors_text(findings: Sequence[Finding]) -> str:
-    """Format the weakest (highest) detection floor of each resource, per iteration or per unit of an axis.
+    """Format the weakest (highest) detection floor of each resource, per iteration or axis unit.
 
     Of a resource that an ``ok`` has not counted in full, none is stated (`uncounted`).
     """
@@ -356,25 +360,25 @@ def floors_text(findings: Sequence[Finding]) -> str:
     # Resources with the same floor are listed together, because most exactly counted resources have
     # the same one.
     names: dict[str, list[str]] = {}
-    for (resource, one), verdict in weakest.items():
+    for (resource, unit), verdict in weakest.items():
         name = with_kind(resource.removeprefix(GAUGE_PREFIX), verdict.kind)
-        names.setdefault(floor_text(verdict, one), []).append(name)
+        names.setdefault(floor_text(verdict, unit), []).append(name)
     return "; ".join(f"{', '.join(resources)} {floor}" for floor, resources in names.items())
 
 
 def uncounted(findings: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
-    """Group findings by resource and reason of each ``ok`` that says what it has not counted, and has no floor."""
+    """Group findings by resource and reason of each ``ok`` without a floor or a full count."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
-        for one in finding.verdicts:
+        for verdict in finding.verdicts:
             if (
-                one.outcome == "ok"
-                and one.floor is None
-                and one.reason
-                and not one.peak
-                and one.law is None
+                verdict.outcome == "ok"
+                and verdict.floor is None
+                and verdict.reason
+                and not verdict.peak
+                and verdict.law is None
             ):
-                groups.setdefault((one.resource, one.reason), []).append(finding)
+                groups.setdefault((verdict.resource, verdict.reason), []).append(finding)
     return groups
 
 
@@ -383,14 +387,14 @@ def green_lines(finding: Finding) -> Iterator[str]:
     if floors := floors_text([finding]):
         yield f"would have caught {floors}"
     yield from (
-        f"{with_kind(one.resource, one.kind)}: {one.reason}"
-        for one in finding.verdicts
-        if one.reason
+        f"{with_kind(verdict.resource, verdict.kind)}: {verdict.reason}"
+        for verdict in finding.verdicts
+        if verdict.reason
     )
 
 
 def per(finding: Finding) -> str:
-    """Return what the slopes and floors of a finding are divided by: ``iter``, or one unit of its axis."""
+    """Return what a finding's slopes and floors are divided by: ``iter``, or a unit of its axis."""
     if finding.scaled is None:
         return "iter"
     return singular(finding.scaled.axis)
@@ -400,13 +404,13 @@ def _held_rows(finding: Finding, width: int) -> Iterator[Row]:
     texts = []
     for resource, group in finding.held.items():
         span = _format_span(finding, resource)
-        for one in group[:_MAX_HELD_KINDS]:
-            count, note = f"{one.count} × ", span + (f", {one.note}" if one.note else "")
+        for kind in group[:_MAX_HELD_KINDS]:
+            count, note = f"{kind.count} × ", span + (f", {kind.note}" if kind.note else "")
             span = ""
             room = width - len(count) - len(note)
             # A long note is wrapped to the next line, so the path may fill its own line.
             room = room if room > width // 2 else width - len(count)
-            what = one.what
+            what = kind.what
             if what.startswith("/") and len(what) > room:
                 # Of a path, the end is kept; of any other text, both ends.
                 tail = what[-(room - 1) :]
@@ -418,7 +422,7 @@ def _held_rows(finding: Finding, width: int) -> Iterator[Row]:
 
 
 def _format_span(finding: Finding, resource: str) -> str:
-    """Return the iterations that the survivors are from; their owner also has entries of warm-up and diagnosis."""
+    """Return the survivors' iterations; their owner also has entries of warm-up and diagnosis."""
     series = finding.recording.find(resource)
     leaks = any(one.resource == resource and one.outcome == "leak" for one in finding.verdicts)
     if series is None or not leaks or not find_resource(resource).handles:
@@ -427,7 +431,7 @@ def _format_span(finding: Finding, resource: str) -> str:
 
 
 def limit_ahead(finding: Finding) -> tuple[float, int] | None:
-    """Return after how many iterations, with warm-up, the process reaches its limit, and the limit; None if far away."""
+    """Return the iterations, with warm-up, up to the limit, and the limit; None if far away."""
     verdict = finding.verdict
     limit = finding.recording.limits.get(verdict.resource)
     series = finding.recording.find(verdict.resource)
@@ -454,7 +458,7 @@ def _reach(finding: Finding, limit: int, start: int, rate: float) -> tuple[float
 
 
 def _limit_ahead_of(fullest: Fullest, finding: Finding) -> tuple[float, int] | None:
-    """As `limit_ahead`, of a child process, whose share of the growth is that of what it has gained."""
+    """As `limit_ahead`, of a child process whose share of the growth is that of what it gained."""
     verdict = finding.verdict
     limit = finding.recording.limits.get(verdict.resource)
     if limit is None or verdict.slope <= 0:
@@ -465,7 +469,7 @@ def _limit_ahead_of(fullest: Fullest, finding: Finding) -> tuple[float, int] | N
 
 
 def consequence(finding: Finding) -> str:
-    """State after how many iterations the process reaches its limit; empty if no limit applies or it is far away."""
+    """State after how many iterations the process reaches its limit; empty if none is near."""
     ahead, process, fullest = limit_ahead(finding), "this process", finding.recording.fullest
     if fullest is not None:
         ahead = _limit_ahead_of(fullest, finding)
@@ -504,11 +508,12 @@ def holder_rows(culprit: Culprit) -> Iterator[Row]:
         # Never shortened: readers search the source for this name.
         all_owners = (culprit.owner, *culprit.others)
         shares = [
-            f" (+{one.gained:.1f}/iter)" if culprit.others and one.gained else ""
-            for one in all_owners
+            f" (+{owner.gained:.1f}/iter)" if culprit.others and owner.gained else ""
+            for owner in all_owners
         ]
         names = [
-            (one.name or one.root) + share for one, share in zip(all_owners, shares, strict=True)
+            (owner.name or owner.root) + share
+            for owner, share in zip(all_owners, shares, strict=True)
         ]
         yield from under("held by", [names[0], *(f"and {name}" for name in names[1:])])
     elif "owner" in culprit.unresolved and culprit.unresolved["owner"] != culprit.unresolved.get(
@@ -518,7 +523,7 @@ def holder_rows(culprit: Culprit) -> Iterator[Row]:
 
 
 def headline_of_culprit(culprit: Culprit) -> tuple[str, str]:
-    """Return the line to change as ``file:line``, and what it calls, or else the function that contains the line.
+    """Return the line to change as ``file:line``, and what it calls, or else its function.
 
     If the line is unknown, the first text names the owner, and the second is empty. Without an
     owner, both are empty.
@@ -533,7 +538,7 @@ def headline_of_culprit(culprit: Culprit) -> tuple[str, str]:
 
 
 def place(site: Site) -> str:
-    """Return ``file:line``: relative to the current folder, or with the parent folder if the file is elsewhere."""
+    """Return ``file:line`` relative to the current folder, or with the parent if elsewhere."""
     file = PurePath(site.file)
     try:
         shown = file.relative_to(Path.cwd())
@@ -559,7 +564,7 @@ def _format_function(site: Site) -> str:
 
 
 def _made_rows(culprit: Culprit, width: int) -> Iterator[Row]:
-    """Yield the line that creates the resource, or else the reason and, for a peak, the line with the largest share."""
+    """Yield the line that creates the resource, or why not and, for a peak, the largest share."""
     where, share = culprit.where, culprit.share
     verb = "highest at" if culprit.at_peak else culprit.traits.verb
     if "site" in culprit.unresolved and (where is None or culprit.companion):
@@ -603,7 +608,7 @@ def _site_rows(where: CreationPath, source: str, verb: str, width: int) -> Itera
 
 
 def references(owner: Owner | None, width: int) -> Iterator[Row]:
-    """Yield the lines of the path from the root of the owner to the retained object; nothing if it is unknown.
+    """Yield the lines of the path from the owner's root to the retained object; none if unknown.
 
     The second text is a note on the reference to the growing container; there is room for it and
     for `ARROW`.
@@ -630,7 +635,7 @@ def references(owner: Owner | None, width: int) -> Iterator[Row]:
 
 
 def _is_marked(step: Step, following: Step | None = None, *, first: bool) -> bool:
-    """Return whether to mark a reference: the suspect one, or, if that is an entry, the one to its container."""
+    """Return whether to mark a reference: the suspect, or for an entry, that to its container."""
     if following is not None and following.suspect and following.via.startswith(_ENTRY_PREFIXES):
         return True
     return step.suspect and (first or not step.via.startswith(_ENTRY_PREFIXES))
@@ -662,7 +667,7 @@ def junit_properties(finding: Finding) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=64)
 def _shared_property(name: str, value: str) -> tuple[str, str]:
-    """Return one pair for all tests: pytest keeps the properties of each, and most have the same floors."""
+    """Share a pair between tests: pytest keeps each test's, and most have the same floors."""
     return name, value
 
 
@@ -678,7 +683,7 @@ def _headline_of_scaling(finding: Finding, scaled: Scaled) -> str:
 
 
 def _scaling_rows(finding: Finding, scaled: Scaled) -> Iterator[Row]:
-    """Yield the chart, the law and the phases of a test that was run over an axis (an argument with growing sizes)."""
+    """Yield the chart, law and phases of a test over an axis (an argument with growing sizes)."""
     shown: set[str] = set()
     for verdict in finding.verdicts:
         law = verdict.law
@@ -722,9 +727,9 @@ def _format_parts(point: Point, resource: str) -> str:
     ranks = [peak for recording in point.recordings for peak in peaks_of(recording, resource)]
     if len(ranks) > 1:
         low, high = format_amount(min(ranks), unit), format_amount(max(ranks), unit)
-        each = f"{low} to {high} each" if low != high else f"{low} each"
+        span = f"{low} to {high} each" if low != high else f"{low} each"
         text = " + ".join(format_amount(peak, unit) for peak in ranks)
-        return text if len(text) <= _MAX_RANKS_WIDTH else each
+        return text if len(text) <= _MAX_RANKS_WIDTH else span
     return (
         f"{format_amount(point.children, unit)} of it in children"
         if resource == RESIDENT and point.children
@@ -733,7 +738,7 @@ def _format_parts(point: Point, resource: str) -> str:
 
 
 def _phase_rows(scaled: Scaled) -> Iterator[Row]:
-    """Yield the phases (parts of the test) at the largest size, as read in the rank with the highest peak."""
+    """Yield the phases (parts of the test) at the largest size, of the rank that peaked highest."""
     recording = max(
         scaled.points[-1].recordings, key=lambda one: max(one.peaks.values(), default=0)
     )

@@ -1,4 +1,4 @@
-"""Prepare texts of reports: shorten them, draw a series, and replace what a terminal cannot show."""
+"""Prepare texts of reports: shorten them, draw a series, replace what a terminal cannot show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IN_ASCII: Final = str.maketrans(f"×—→↔≈…·└{LEVELS}", "x->&~~|`_.:
 
 
 def shown_in(text: str, encoding: str | None) -> str:
-    """Replace what a stream of this encoding cannot show; a stream without an encoding takes any text.
+    """Replace what a stream of this encoding cannot show; without an encoding, it takes any text.
 
     A report is Unicode until it leaves for a terminal, where this is called.
     """
@@ -32,7 +32,7 @@ def shown_in(text: str, encoding: str | None) -> str:
 
 
 def sparkline(readings: Sequence[int], width: int = 16) -> str:
-    """Draw a series in at most `width` characters, scaled to its lowest and highest reading; flat if it is constant."""
+    """Draw a series in at most `width` characters, scaled to its range; flat if it is constant."""
     if len(readings) > width:
         readings = [readings[round(i * (len(readings) - 1) / (width - 1))] for i in range(width)]
     low, high = min(readings), max(readings)
@@ -41,7 +41,7 @@ def sparkline(readings: Sequence[int], width: int = 16) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Shorten a text to `width` with dots in the middle: both ends of a path or a node id matter."""
+    """Shorten a text to `width` with dots in the middle: both ends of paths and node ids matter."""
     if len(text) <= width:
         return text
     head = (width - 1) // 3
@@ -60,7 +60,7 @@ def in_quotes(word: str) -> str:
 
 
 def with_kind(text: str, kind: Kind) -> str:
-    """Prefix a text with the kind of its readings, such as ``simulated``, unless they were measured."""
+    """Prefix a text with the kind of its readings, such as ``simulated``, unless measured."""
     return text if kind == "measured" else f"{kind} {text}"
 
 

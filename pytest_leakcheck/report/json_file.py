@@ -1,4 +1,4 @@
-"""The lines of a JSON report (``--leakcheck-json``): what the first and the last contain, and how to read the file.
+"""The lines of a JSON report (``--leakcheck-json``): the first, the last, and how to read a file.
 
 Each finding is a line between these two. The schema of a line is ``report.schema.json``.
 """
@@ -91,7 +91,7 @@ class LastLine:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a file contains, or what a page shows; `session` is None if it was killed before its end.
+    """What a file contains, or a page shows; `session` is None if it was killed before its end.
 
     A test that judges several loops or blocks has several findings.
     """
@@ -109,16 +109,16 @@ class Report:
 
 
 class ReportError(LeakcheckError, ValueError):
-    """The file is not a report of this version, or is damaged; the message says what was found and what to do."""
+    """The file is no report of this version, or damaged; the message says which, and what to do."""
 
 
 def to_line(content: FirstLine | Finding | LastLine) -> str:
-    """Return the JSON of a line, with its end, in ASCII, which every transport between processes accepts."""
+    """Return a line of JSON with its end, in ASCII: each transport between processes accepts it."""
     return dumps(encode(content)) + "\n"
 
 
 def is_report(path: Path) -> bool:
-    """Return whether a file begins as a report of some version does; raise `OSError` if it cannot be read."""
+    """Return whether a file begins as a report of any version; raise `OSError` if unreadable."""
     with open_regular(path) as file:
         return REPORT.begin.match(file.read(_BEGIN_BYTES)) is not None
 

@@ -1,4 +1,4 @@
-"""Summarize a session: as the section at the end of the terminal output, and for a job of GitHub Actions."""
+"""Summarize a session: at the end of the terminal output, and for a job of GitHub Actions."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Tally:
         )
 
     def add_run(self, test: str, reason: str) -> None:
-        """Add a test that has run, and why it is not judged (empty if it is); `add` adds its findings, if any."""
+        """Add a test that has run, and why it is not judged, or empty; `add` adds its findings."""
         if test in self.worst:
             # The report of an earlier phase had no finding. A session of thousands of tests keeps
             # one entry for each.
@@ -118,7 +118,7 @@ class Tally:
         return len(self.worst) + len(self.without_finding)
 
     def headline(self, seconds: float) -> str:
-        """Return a line that accounts for all tests, in a session that took some `seconds`; empty if none has run."""
+        """Return the line on all tests of a session that took `seconds`; empty if none has run."""
         if not self.tests:
             return ""
         counts = Counter(self.worst.values())
@@ -150,7 +150,7 @@ class Tally:
 
     @property
     def nothing_judged(self) -> str:
-        """A line that states that no test was judged, and what to do; empty if one was, or if none has run."""
+        """A line if no test was judged, with what to do; empty if one was, or if none has run."""
         if self.worst or not self.tests:
             return ""
         if not all(self.without_finding):
@@ -196,7 +196,7 @@ class Tally:
 def summary_lines(
     findings: Sequence[Finding], tally: Tally, wanted: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the lines of the section as (color, text); findings with equal fingerprints share a line.
+    """Yield the lines of the section as (color, text); findings with one fingerprint share a line.
 
     Findings come in order of arrival; green ones may be missing if they are not `wanted`:
     ``failed`` leaves out green ones, ``sensitivity`` adds, per resource, the smallest leak that all
@@ -247,9 +247,10 @@ def _group_lines(group: Sequence[Finding]) -> Iterator[tuple[str, str]]:
 
 
 def _format_rates(group: Sequence[Finding]) -> str:
-    """Return the lowest and the highest rate of findings with one cause; empty if they are equal, or no rates."""
+    """Return the lowest and highest rate of findings with one cause; empty if equal or no rates."""
     if any(
-        one.scaled is not None or one.verdict.outcome not in ("leak", "unclosed") for one in group
+        finding.scaled is not None or finding.verdict.outcome not in ("leak", "unclosed")
+        for finding in group
     ):
         return ""
     unit = find_resource(group[0].verdict.resource).unit
@@ -270,7 +271,7 @@ def _wrap_dim(text: str) -> Iterator[tuple[str, str]]:
 
 
 def annotate(causes: Sequence[Cause], root: Path) -> Iterator[str]:
-    """Yield a workflow command per red cause: at its line, or at its first test if the line is outside of `root`."""
+    """Yield a workflow command per red cause: at its line, or its first test if outside `root`."""
     red = [cause for cause in causes if cause.colour == "red"]
     for cause in red[:_MOST_ANNOTATIONS]:
         place = _place(cause, root)
@@ -281,7 +282,7 @@ def annotate(causes: Sequence[Cause], root: Path) -> Iterator[str]:
 
 
 def summary_table(headline: str, causes: Sequence[Cause], root: Path) -> str:
-    """Return the summary of a session in Markdown: the line that accounts for all tests, and the causes."""
+    """Return a session's summary in Markdown: the line on all tests, and the causes."""
     lines = ["### leakcheck", "", in_markdown(headline), ""]
     if causes:
         lines += ["| | cause | growth | line | held by | tests |", "|---|---|---|---|---|---|"]
@@ -332,7 +333,7 @@ def _place(cause: Cause, root: Path) -> str:
 
 
 def _relative(file: str, root: Path) -> str:
-    """Return a path within the repository; empty if the file is elsewhere, or in an environment inside of it."""
+    """Return a path within the repository; empty if elsewhere, or in an environment in it."""
     try:
         inside = PurePath(file).relative_to(root)
     except ValueError:

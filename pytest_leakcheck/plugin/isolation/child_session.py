@@ -1,8 +1,9 @@
-"""Run one item in a child process, repeatedly or once under a meter, and send its reports to the session.
+"""Run one item in a child process, repeatedly or once under a meter, and send its reports.
 
-`engines` starts the process; ``-p`` loads this module in it. The process parses the session's command line again, so
-it has the same plugins, conftests, configuration and options. Then this module overrides the options that only the
-session may use. A server does the same, and forks such a process for each item of a file that it has collected.
+`engines` starts the process; ``-p`` loads this module in it. The process parses the session's
+command line again, so it has the same plugins, conftests, configuration and options. Then this
+module overrides the options that only the session may use. A server does the same, and forks such a
+process for each item of a file that it has collected.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, object, object
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the terminal reporter write nowhere; other plugins look it up, so it stays registered."""
+    """Have the terminal reporter write nowhere; it stays registered for plugins that look it up."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if terminal is not None:
         nowhere = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
@@ -132,7 +133,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Have no summary made, because it is not shown: the plugin of Hypothesis would import the whole library for it."""
+    """Skip the summary, which is not shown: Hypothesis's plugin would import the library for it."""
     session.config.hook.pytest_terminal_summary = lambda **_: []  # type: ignore[attr-defined]
 
 
@@ -171,7 +172,7 @@ def _begin(config: pytest.Config, task: Task) -> Child:
 
 
 class Forks:
-    """The hooks of a server: it forks a process for each file, and that one forks a process for each test."""
+    """The hooks of a server: it forks a process per file, which forks a process per test."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config, self._server = config, config.stash[_SERVER]
@@ -211,8 +212,8 @@ class Forks:
         if coverage is not None and coverage.Coverage.current() is not None:
             return "coverage is measured"
         for name in ("pytest_sessionfinish", "pytest_unconfigure"):
-            for one in getattr(self._config.hook, name).get_hookimpls():
-                file = getattr(getattr(one.function, "__code__", None), "co_filename", "")
+            for hook in getattr(self._config.hook, name).get_hookimpls():
+                file = getattr(getattr(hook.function, "__code__", None), "co_filename", "")
                 if file and is_own(file) and not is_harness(file):
                     # It would end what all of them share.
                     return f"{Path(file).name} has the hook {name}"
@@ -237,7 +238,10 @@ class Child:
     """The hooks that select one item, count its iterations and send its reports."""
 
     def __init__(self, config: pytest.Config, task: Task, rank: int) -> None:
-        """Open the board, shared memory that shows the parent process the progress; `rank` is 0 without ranks."""
+        """Open the board, shared memory that shows the parent process the progress.
+
+        `rank` is 0 without ranks.
+        """
         self._config, self._task = config, task
         self.folder, self.reports = task.folder, task.reports
         self._fork_guard = ForkGuard()
@@ -322,7 +326,7 @@ class Child:
             self.board.finish()
 
     def write(self, messages: Messages) -> None:
-        """Send messages to the parent process. If the test forked the current process, exit instead.
+        """Send messages to the parent process. If the test forked this process, exit instead.
 
         What cannot be written, for example because the disk is full, is written with the next call;
         until then, the parent process sees the reason on the board.
@@ -338,7 +342,7 @@ class Child:
 
 
 def _describe_allocator() -> str:
-    """Describe whether the tunables of glibc that the parent sets have an effect: a freed block counts as free at once."""
+    """Describe whether glibc's tunables, set by the parent, count a freed block as free at once."""
     if allocator := other_allocator():
         return f"{allocator}, counted by its own statistics"
     return (
@@ -399,7 +403,10 @@ class SizedProtocol:
 
 
 class Sized(Leakcheck):
-    """The fixture in a run for the peaks: it measures gauges and checkpoints; loops run `n` steps, by default one."""
+    """The fixture in a run for the peaks: it measures gauges and checkpoints.
+
+    Loops run `n` steps, by default one.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -422,7 +429,7 @@ class Sized(Leakcheck):
 
 
 def _wrap_in_threads(body: Callable[..., object], count: int) -> Callable[..., None]:
-    """Return a function that runs the body in `count` threads at once, and raises the error that occurred first."""
+    """Return a function that runs the body in `count` threads, and raises the first error."""
 
     def run(**arguments: object) -> None:
         failures: list[tuple[int, BaseException]] = []
@@ -436,8 +443,8 @@ def _wrap_in_threads(body: Callable[..., object], count: int) -> Callable[..., N
 
         started = range(count)
         threads = [
-            threading.Thread(target=rank, args=(one,), name=f"rank-{one}", daemon=True)
-            for one in started
+            threading.Thread(target=rank, args=(index,), name=f"rank-{index}", daemon=True)
+            for index in started
         ]
         for thread in threads:
             thread.start()

@@ -1,4 +1,4 @@
-"""Run an item in other processes, each of which loads `child_session`, and return what they have sent.
+"""Run an item in other processes, which load `child_session`, and return what they have sent.
 
 An engine is a class with one method, `run`, which returns an `Answer`; what follows does not depend
 on the engine. `Subprocess` starts one process. Another engine overrides `run`, as `World` does, and
@@ -85,7 +85,7 @@ _SERVER: Final[pytest.StashKey[ForkServer]] = pytest.StashKey()
 
 
 class Subprocess:
-    """Runs an item in a separate process; `iteration` is the one that the process has reached, 0 before the first."""
+    """Runs an item in a separate process; `iteration` is the current one, 0 before the first."""
 
     def __init__(self, item: pytest.Item, effort: Effort) -> None:
         self._item, self._effort = item, effort
@@ -178,7 +178,7 @@ class World(Subprocess):
     """Runs an item in a world of ranks, one process each, which `runner.processes.ranks` starts."""
 
     def run(self, sizing: Sizing | None = None) -> Answer:
-        """Run the item as `Subprocess` does, but only one world at a time in all xdist workers of the session."""
+        """Run the item as `Subprocess` does, but only one world at a time in all xdist workers."""
         if sizing is not None and sizing.engine == "gloo" and find_spec("torch") is None:
             raise Unavailable(
                 'engine="gloo" needs torch.distributed, and torch is not installed here'
@@ -202,10 +202,30 @@ WORLDS: Final[Mapping[str, type[Subprocess]]] = {"process": World, "gloo": World
 def _prepare(
     item: pytest.Item, folder: Path, sizing: Sizing | None, limit: float, **fields: str | int
 ) -> supervisor.Start:
-    """Write the files that the child process reads; `limit` is the seconds of a repetition, or of a step of one run.
+    """Write the child's files; `limit` is the seconds of a repetition, or of a step of one run."""
+    config = item.config
+    task = _create_task(item, folder, sizing, **fields)
+    environment = _environment()
+    # In the process of a repeated test, only silent runs have a private temporary folder.
+    if sizing is not None and has_room(str(folder.parent)):
+        # Otherwise, the path of a socket in it would be too long.
+        environment |= variables_for(folder)
+    ranks = sizing.ranks if sizing else 1
+    command = _write_files(config, folder, task, ranks)
+    return supervisor.Start(
+        command,
+        config.invocation_params.dir,
+        supervisor.quiet_environment(environment),
+        start_up=START_UP + (0.0 if sizing else 2 * limit),
+        step=limit * (_NAMING_SLOWDOWN if sizing.naming else 1) if sizing else START_UP + 2 * limit,
+        show=config.getoption("capture") == "no",
+        ranks=ranks,
+    )
 
-    `fields` are further ones of the task.
-    """
+
+def _create_task(
+    item: pytest.Item, folder: Path, sizing: Sizing | None, **fields: str | int
+) -> Task:
     config = item.config
     colored = (
         config.pluginmanager.hasplugin("terminalreporter")
@@ -215,7 +235,7 @@ def _prepare(
     # both together.
     factory = getattr(config, "_tmp_path_factory", None)
     in_main_thread = threading.current_thread() is threading.main_thread()
-    task = Task(
+    return Task(
         test=plain_node_id(item),
         file=_relative_path(item.path, config.invocation_params.dir),
         folder=str(folder),
@@ -232,19 +252,14 @@ def _prepare(
         reports=folder_of_reports(config, config.stash[keys.SETTINGS]),
         **fields,  # type: ignore[arg-type]
     )
-    environment = _environment()
-    # In the process of a repeated test, only silent runs have a private temporary folder.
-    if sizing is not None and has_room(str(folder.parent)):
-        # Otherwise, the path of a socket in it would be too long.
-        environment |= variables_for(folder)
+
+
+def _write_files(config: pytest.Config, folder: Path, task: Task, ranks: int) -> list[str]:
+    """Write what the child reads, create what it writes, and return the command that starts it."""
     program, start = folder / supervisor.PROGRAM, folder / "start"
-    ranks = range(sizing.ranks if sizing else 1)
+    sent = [supervisor.file_of(folder, what, rank) for rank in range(ranks) for what in _SENT]
     # No other user reads them, whatever the umask is.
-    for path in (
-        program,
-        start,
-        *(supervisor.file_of(folder, what, rank) for rank in ranks for what in _SENT),
-    ):
+    for path in (program, start, *sent):
         path.touch(0o600, exist_ok=False)
     program.write_text(_CHILD_PROGRAM, encoding="utf-8")
     # This interpreter's own flags (``-W``, ``-X`` and others), as `multiprocessing` passes them on.
@@ -257,6 +272,7 @@ def _prepare(
         "pytest_leakcheck.plugin.isolation.child_session",
         f"--leakcheck-task={start}",
     ]
+    is_world = task.sizing is not None and task.sizing.of_processes
     given = {
         **encode(task),
         "path": [str(path) for path in sys.path],
@@ -264,20 +280,10 @@ def _prepare(
         "options": options,
         "server": task.server,
         # The arguments of `launch`.
-        "world": sizing
-        and sizing.of_processes
-        and (sizing.ranks, command, str(folder), task.parent),
+        "world": (ranks, command, task.folder, task.parent) if is_world else None,
     }
     start.write_text(json.dumps(given, default=str), encoding="utf-8")
-    return supervisor.Start(
-        command,
-        config.invocation_params.dir,
-        supervisor.quiet_environment(environment),
-        start_up=START_UP + (0.0 if sizing else 2 * limit),
-        step=limit * (_NAMING_SLOWDOWN if sizing.naming else 1) if sizing else START_UP + 2 * limit,
-        show=config.getoption("capture") == "no",
-        ranks=len(ranks),
-    )
+    return command
 
 
 def _environment() -> dict[str, str]:
@@ -285,7 +291,7 @@ def _environment() -> dict[str, str]:
 
 
 def _session_arguments(config: pytest.Config) -> tuple[str, ...]:
-    """Return the command line of the session, without the further arguments of a process for one test."""
+    """Return the session's command line, without what a process for one test gets in addition."""
     if keys.ARGUMENTS in config.stash:
         return config.stash[keys.ARGUMENTS]
     given = config.invocation_params

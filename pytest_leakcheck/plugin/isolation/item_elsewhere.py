@@ -64,7 +64,7 @@ _ADVICE_UNREADABLE: Final = "the test writes into files of the plugin, or replac
 
 
 class ItemElsewhere(ABC):
-    """An item that an engine runs: a subclass tells what to run and how to judge the answers; the end is the same."""
+    """An item that an engine runs; a subclass tells what to run and how to judge the answers."""
 
     def __init__(
         self, item: pytest.Item, settings: Settings, effort: Effort, engine: str = ""
@@ -143,7 +143,7 @@ class IsolatedItem(ItemElsewhere):
         self._plan = plan
 
     def judge(self) -> list[Finding]:
-        """Judge the item in the second pass; it has run in this process, so its run in the other one is not logged."""
+        """Judge the item in the second pass, without logging: it has run in this process before."""
         try:
             reports = self._reports_of(self._engine.run())
         except KeyboardInterrupt:
@@ -179,7 +179,7 @@ class IsolatedItem(ItemElsewhere):
         return reports
 
     def _reports_of(self, answer: Answer) -> list[pytest.TestReport]:
-        """Return the reports of the process, and one with the reason if it ended before its last report."""
+        """Return the process's reports, and one with the reason if it ended before its last one."""
         (messages,) = answer.messages
         reports = reports_of(self._item, messages)
         phases = [report.when for report in reports if not is_of_subtest(report)]
@@ -231,7 +231,7 @@ def _crash_of(report: pytest.TestReport | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Why there is no verdict, what the user can do, and the last output and the stacks, as sections of a report."""
+    """Why there is no verdict, what to do, and the last output and stacks, as report sections."""
 
     reason: str
     advice: str
@@ -245,7 +245,8 @@ def _unreadable(error: Unreadable) -> Loss:
 def explain_loss(answer: Answer, effort: Effort, at: str = "", under: str = "") -> Loss:
     """Explain why a process gave no verdict or recording.
 
-    `at` is the size of an axis, or empty for a repeated test. `under` are its limits as words, or empty if it has none.
+    `at` is the size of an axis, or empty for a repeated test. `under` are its limits as words, or
+    empty if it has none.
     """
     ended = answer.ended
     output = "\n".join(sent.not_collected for sent in answer.messages if sent.not_collected)
@@ -268,9 +269,9 @@ def explain_loss(answer: Answer, effort: Effort, at: str = "", under: str = "") 
     # The stacks of processes that were ended from outside.
     name = "stack of rank {}" if len(answer.stacks) > 1 else "stack of the process"
     stacks = [
-        (name.format(rank), supervisor.excerpt(one))
-        for rank, one in enumerate(answer.stacks)
-        if one.strip()
+        (name.format(rank), supervisor.excerpt(stack))
+        for rank, stack in enumerate(answer.stacks)
+        if stack.strip()
     ]
     return Loss(reason, advice, (*said, *stacks))
 
@@ -294,7 +295,7 @@ def _format_ranks(numbers: Sequence[int], ranks: int) -> str:
 
 
 def _stuck_ranks(answer: Answer) -> list[int]:
-    """List the ranks without a recording, or else all; leave out those in a collective operation, unless all are."""
+    """List the ranks without a recording, or all; drop those in a collective, unless all are."""
     ranks = range(len(answer.messages))
     stuck = [rank for rank in ranks if not answer.messages[rank].recordings] or list(ranks)
     return [
@@ -305,7 +306,11 @@ def _stuck_ranks(answer: Answer) -> list[int]:
 
 
 def plan_sizes(item: pytest.Item) -> None:
-    """Store the sweep of a test over an axis; raise `InputError` if the mark is invalid or does not suit the item."""
+    """Store the sweep of a test over an axis.
+
+    Raises:
+        InputError: The mark is invalid, or does not suit the item.
+    """
     if keys.SWEEP in item.stash:
         return
     if not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
@@ -324,7 +329,7 @@ def plan_sizes(item: pytest.Item) -> None:
 
 
 class ScaledItem(ItemElsewhere):
-    """An item that is run at each size of its axis, each in a subprocess or world (a group of ranks) of its own.
+    """An item that runs at each size of its axis, each in its own subprocess or world (of ranks).
 
     The session logs the reports of the run at the largest size, with the finding in place of the
     outcome of the body, or those of a run in which the test itself fails.
@@ -370,13 +375,13 @@ class ScaledItem(ItemElsewhere):
             # Only the culprit (the cause) of the worst verdict is reported.
             self._culprits = (*self._culprits, *self._explain_memory_peak())
             finding = self._conclude(judged)
-        for one in last:
-            if one.when == "teardown":
+        for report in last:
+            if report.when == "teardown":
                 # The report from which JUnit's XML takes the properties of a test.
-                one.user_properties += junit_properties(finding)
+                report.user_properties += junit_properties(finding)
         return [
-            make_report(self._item, finding, one.sections) if one.when == "call" else one
-            for one in last
+            make_report(self._item, finding, report.sections) if report.when == "call" else report
+            for report in last
         ]
 
     def _judge(self) -> list[Verdict]:
@@ -390,7 +395,7 @@ class ScaledItem(ItemElsewhere):
         return sizes_interrupted(self._sweep.resources, self._scaled(), sizes[done], len(sizes))
 
     def _explain_memory_peak(self) -> list[Culprit]:
-        """Run the test at its most informative size, or else its smallest, to find what its memory peak is made of."""
+        """Run the test at its most informative (else smallest) size to explain its memory peak."""
         smallest, informative = (
             self._points[0],
             self._scaled().most_informative_point(_MAX_QUICK_SECONDS),
@@ -452,7 +457,7 @@ def _judge_aim(scaled: Scaled, aim: FigureBound) -> Verdict:
 
 
 def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest.TestReport]:
-    """Return the reports of the first rank in which the test itself failed or was skipped; else an empty list."""
+    """Return the reports of the first rank whose test failed or was skipped, or an empty list."""
     found: list[tuple[float, int, list[pytest.TestReport]]] = []
     for rank, sent in enumerate(answer.messages):
         reports = reports_of(item, sent)
@@ -475,7 +480,7 @@ def _find_own_failure(item: pytest.Item, at: str, answer: Answer) -> list[pytest
 
 
 def judge_peaks(item: pytest.Item, result: Result, settings: Settings) -> Result:
-    """Add a verdict on each budget with a peak to the result of the repetition, unless that result is red (failing).
+    """Add verdicts on peak budgets to the result of the repetition, unless it is red (failing).
 
     If a peak is exceeded, the culprit is the known cause of the first exceeded peak. If the process
     cannot be started, the verdicts on peaks are ``unavailable``.

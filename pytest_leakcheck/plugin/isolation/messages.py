@@ -56,7 +56,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class RecordedWarning:
-    """A warning of the test: its text, because its arguments may be of any type, and the module and name of its class."""
+    """A warning of the test: its text, because its arguments may be of any type.
+
+    `category` has the module and the name of its class.
+    """
 
     text: str
     category: tuple[str, str]
@@ -68,7 +71,9 @@ class RecordedWarning:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What a process has sent. Each line that it writes has the new part of some fields; `read_lines` adds them up.
+    """What a process has sent.
+
+    Each line that it writes has the new part of some fields; `read_lines` adds them up.
 
     Attributes:
         reports: The reports of the test, as pytest serializes them.
@@ -120,7 +125,7 @@ def _add_up(parts: list[Any]) -> Any:
 
 
 def read_failures(text: str) -> dict[int, int]:
-    """Decode what the launcher of ranks has written, if anything; raise `Unreadable` as `read_lines` does."""
+    """Decode what the launcher of ranks wrote, if anything; raise `Unreadable` as `read_lines`."""
     failures = parse(dict[str, int], text or "{}")
     if not all(rank.isdecimal() for rank in failures):
         raise Unreadable("failures: expected numbers of ranks")
@@ -161,5 +166,5 @@ class Answer:
 
     @property
     def culprits(self) -> tuple[Culprit, ...]:
-        """Those of the first rank that sent any. One rank is enough, because all run the same body."""
+        """Those of the first rank that sent any; one is enough, because all run the same body."""
         return next((one.culprits for one in self.messages if one.culprits), ())

@@ -1,4 +1,4 @@
-"""Convert the report of a session (``--leakcheck-json``) to a `Page`: a card for each cause, and a table of tests."""
+"""Convert a JSON report (``--leakcheck-json``) to a `Page`: cards of causes, a table of tests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _PATH_NOTE: Final = "Sizes include the warm-up, and the iterations that searched
 def page_of_report(
     report: Report, title: str, *, source: bool = True, folder: Path | None = None
 ) -> Page:
-    """Build the page of a report, with lines of source unless `source` or the session leaves them out.
+    """Build the page of a report, with source lines unless `source` or the session leaves them out.
 
     With a `folder`, files elsewhere are not read: a report may come from anybody.
     """
@@ -79,8 +79,8 @@ def page_of_report(
         findings, session = report.findings, report.session or Session()
         if folder is not None:
             findings = tuple(
-                one if _is_below(one, folder.resolve()) else _without_digest(one)
-                for one in findings
+                finding if _is_below(finding, folder.resolve()) else _without_digest(finding)
+                for finding in findings
             )
         cards = _cards_of(findings, session if source else replace(session, source=False))
         tally = Tally(findings)
@@ -117,17 +117,20 @@ def page_of_report(
 
 
 def _cards_of(findings: Sequence[Finding], session: Session) -> tuple[Card, ...]:
-    """Return a card for each cause: red ones first, then by outcome, by how soon it reaches a limit, and by its tests."""
+    """Return a card per cause: red first, then by outcome, steps to a limit and number of tests."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault(key_of_cause(finding), []).append(finding)
 
-    def rank(one: Cause) -> tuple[bool, bool, int, float, int]:
+    def rank(cause: Cause) -> tuple[bool, bool, int, float, int]:
         # Not from the level at which the test begins, which is higher after the leaks of other
         # tests.
-        ahead = limit_ahead(groups[one.finding, one.outcome][0])
-        steps, outcome = ahead[1] / one.fastest if ahead else inf, WORST_FIRST.index(one.outcome)
-        return one.colour != "red", not one.known, outcome, steps, -len(one.tests)
+        ahead = limit_ahead(groups[cause.finding, cause.outcome][0])
+        steps, outcome = (
+            ahead[1] / cause.fastest if ahead else inf,
+            WORST_FIRST.index(cause.outcome),
+        )
+        return cause.colour != "red", not cause.known, outcome, steps, -len(cause.tests)
 
     causes = sorted(Causes(findings).list(), key=rank)
     return tuple(
@@ -143,7 +146,7 @@ def _cards_of(findings: Sequence[Finding], session: Session) -> tuple[Card, ...]
 
 
 def _table_of(findings: Sequence[Finding], anchors: Mapping[str, str]) -> Section:
-    """Return the table of the findings and the resources that they judge; `anchors` has the card of each test."""
+    """Return the table of findings and judged resources; `anchors` has the card of each test."""
     verdicts = [verdict for finding in findings for verdict in finding.verdicts]
     judged, not_green = (
         {one.resource for one in verdicts},
@@ -216,7 +219,8 @@ def card_of_cause(
         # Equal rates are in the title.
         about=(*card.about[:1], count, *([cause.rates] if " to " in cause.rates else [])),
         tests=tuple(
-            Entry(one.test, headline(one, _HEADING_WIDTH), TONES[one.colour]) for one in findings
+            Entry(finding.test, headline(finding, _HEADING_WIDTH), TONES[finding.colour])
+            for finding in findings
         ),
         anchor=anchor,
     )
@@ -225,7 +229,7 @@ def card_of_cause(
 def card_of_finding(
     finding: Finding, session: Session, charts: Iterable[Chart] = (), command: str = ""
 ) -> Card:
-    """Build the card of one test; without a shell `command` that measures it again, that of the session is used."""
+    """Build the card of a test; a shell `command` measures it again, by default the session's."""
     # Of the finding as it is: the line of source is part of what is hashed.
     fingerprint = finding.fingerprint
     if not session.source:
@@ -246,9 +250,10 @@ def card_of_finding(
 
 
 def since(finding: Finding) -> str:
-    """State since which iteration the resource of the worst verdict was above its first reading, and how fast it grew.
+    """State since which iteration the resource of the worst verdict grew, and how fast.
 
-    Empty if that is not known, or if the resource did not grow.
+    From there on, it was above its first reading. Empty if that is not known, or if the resource
+    did not grow.
     """
     verdict, recording = finding.verdict, finding.recording
     series = recording.find(verdict.resource)
@@ -272,7 +277,7 @@ def since(finding: Finding) -> str:
 
 
 def rerun_command(finding: Finding, session: Session) -> str:
-    """Return the shell command that measures the test again; empty for a measurement in a script."""
+    """Return the shell command that measures the test again; empty for one in a script."""
     if "::" not in finding.test:
         return ""
     culprit = finding.culprit
@@ -304,9 +309,9 @@ def _parts(finding: Finding, session: Session, command: str) -> Iterator[Part]:
     held = Part("What holds it", gather("holder", "held"), path=path, note=note)
     to_do = Part("What to do", gather("hint", "advice"), command=command)
     yield from (
-        one
-        for one in (made, held, to_do)
-        if outcome != "ok" and (one.rows or one.path or one.command)
+        part
+        for part in (made, held, to_do)
+        if outcome != "ok" and (part.rows or part.path or part.command)
     )
     yield Part(
         "What was measured",
@@ -335,7 +340,7 @@ def _without_digest(finding: Finding) -> Finding:
 
 
 def _excerpt(culprit: Culprit) -> tuple[tuple[int, str, bool], ...]:
-    """Return the lines around the one to change; nothing if the file cannot be read, or is another one by now."""
+    """Return the lines around the one to change; none if the file is unreadable or has changed."""
     # The name comes from a report, which may come from anywhere. Only who has the file knows its
     # digest.
     if (site := _shown_site(culprit)) is None or not site.file.endswith(".py"):

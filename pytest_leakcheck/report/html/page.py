@@ -1,4 +1,4 @@
-"""What an HTML page consists of, whatever the source of the data, and its text, which fetches nothing."""
+"""What an HTML page consists of, whatever the data's source, and its text; it fetches nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Curve:
 
 
 class Limit(NamedTuple):
-    """The point of a chart at which the growth of its first curve reaches a limit, and a line about it."""
+    """The point where the growth of a chart's first curve reaches a limit, and a line about it."""
 
     x: float
     y: float
@@ -67,7 +67,7 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One picture: a counter over iterations, sizes, steps or time, with at least one curve of at least one point.
+    """A counter over iterations, sizes, steps or time, as at least one curve of at least one point.
 
     The title names the counter, `unit` is that of y, `axis` what x counts, and `words` the message
     for screen readers.
@@ -83,7 +83,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a card: rows, lines of source with their numbers (the marked one is to be changed), and a path.
+    """A part of a card: rows, numbered lines of source (the marked one is to change), and a path.
 
     The path leads from a root to what is retained; its lines have notes such as how fast a
     container grows. The `command` is one of the shell, and measures the test again.
@@ -135,7 +135,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page, with any of these contents; a `folded` one shows only its heading until it is opened.
+    """A part of the page, with any of these contents; a `folded` one first shows only its heading.
 
     The worst cards come first. The table has for each test its name, its tone, the id of its card
     and a cell for each column, which is a resource.
@@ -155,7 +155,8 @@ class Section:
 class Page:
     """A whole page: the results at a glance, paragraphs, what was run and where, and the sections.
 
-    `partial`: a run was interrupted or has not ended, so data is missing, which the page states at the top.
+    `partial`: a run was interrupted or has not ended, so data is missing, which the page states at
+    the top.
     """
 
     title: str
@@ -204,7 +205,7 @@ def render(page: Page) -> str:
 
 
 def render_svg(charts: Sequence[Chart]) -> str:
-    """Render charts and their titles, one chart below the other, as the text of one standalone SVG file."""
+    """Render charts and their titles, one below the other, as the text of a standalone SVG file."""
     pictures = [(truncate(printable(chart.title), MAX_LETTERS), lay_out(chart)) for chart in charts]
     height = len(charts) * (HEIGHT + _TITLE_HEIGHT)
     return _render(
@@ -226,7 +227,7 @@ def write_page(page: Page, folder: Path, name: str) -> Path:
 
 
 def check_page(folder: Path, name: str) -> Path:
-    """Create the folder of a page, and return the path of the page; raise `OSError` if it cannot be written."""
+    """Create the folder of a page, and return the page's path; raise `OSError` if not writable."""
     folder.mkdir(parents=True, exist_ok=True)
     html = folder / f"{name}.html"
     check_replaceable(html, PAGE)
@@ -253,7 +254,7 @@ def _environment() -> Any:
 
 
 def _kind_of_line(line: str) -> str:
-    """Return the CSS class of a line of a diff: ``added``, ``taken`` (removed), ``place`` (a header) or empty."""
+    """Return the CSS class of a diff line: ``added``, ``taken``, ``place`` (a header) or empty."""
     if line.startswith(("+++", "---", "@@")):
         return "place"
     return {"+": "added", "-": "taken"}.get(line[:1], "")
@@ -277,7 +278,7 @@ class Line(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A chart as SVG paths and labels, in a view box of `WIDTH` by `HEIGHT`; `limit` is empty if it has none."""
+    """A chart as SVG paths and labels, in a view box `WIDTH` by `HEIGHT`; `limit` may be empty."""
 
     axes: str
     lines: tuple[Line, ...]
@@ -339,8 +340,8 @@ def lay_out(chart: Chart) -> Picture:
     ]
     labels += _label_x(x0, x1, end, truncate(printable(chart.axis), MAX_LETTERS // 3))
     lines = tuple(
-        Line(one.tone, path(_thin(one.points)), path(one.line) if one.line else "")
-        for one in chart.curves
+        Line(curve.tone, path(_thin(curve.points)), path(curve.line) if curve.line else "")
+        for curve in chart.curves
     )
     return Picture(axes, lines, tuple(labels), beyond)
 
@@ -365,7 +366,7 @@ def _label_x(x0: float, x1: float, end: float, axis: str) -> list[Label]:
 
 
 def _tell(curve: Curve, chart: Chart) -> str:
-    """Return the name of a curve, its first and last value, and their difference, which may be small beside them."""
+    """Return a curve's name, first and last value, and their difference, which may be small."""
     first, last = curve.points[0][1], curve.points[-1][1]
     values = f"{format_amount(first, chart.unit)} → {format_amount(last, chart.unit)}"
     change = f" ({'+' if last >= first else ''}{format_amount(last - first, chart.unit)})"
@@ -373,8 +374,8 @@ def _tell(curve: Curve, chart: Chart) -> str:
 
 
 def _thin(points: Sequence[XY]) -> Iterator[XY]:
-    """Yield the lowest and the highest point of each of `WIDTH` groups; the picture stays the same."""
-    each = max(1, len(points) // WIDTH)
-    for start in range(0, len(points), each):
-        some = sorted(points[start : start + each], key=itemgetter(1))
+    """Yield the lowest and highest point of each of `WIDTH` groups; the picture stays the same."""
+    size = max(1, len(points) // WIDTH)
+    for start in range(0, len(points), size):
+        some = sorted(points[start : start + size], key=itemgetter(1))
         yield from sorted({some[0], some[-1]})
