@@ -118,28 +118,7 @@ class BaselineSession:
             self._observed.floors.clear()
             self._observed.of_faults.clear()
         if self._writes:
-            with locked(self._path) as file:
-                # Again: another session, or a person, may have changed it meanwhile.
-                baseline = known_leaks.read(self._path) if _has_content(self._path) else Baseline()
-                change = known_leaks.update(baseline, self._observed, _today())
-                written = change.baseline
-                if self._settings.prune_baseline and self._observed.whole:
-                    written = known_leaks.prune(written, self._existing)
-                file.replace(known_leaks.to_text(written).encode(errors="backslashreplace"))
-            pruned = len(change.baseline.known) - len(written.known)
-            counts = {
-                "added": change.added,
-                "changed": change.changed,
-                "replaced": change.replaced,
-                "fixed": change.fixed,
-            }
-            counts["pruned"] = pruned
-            counts["unchanged"] = change.unchanged - pruned
-            done = (
-                ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-                or "no leaks"
-            )
-            self._lines.append(("green", f"leakcheck: wrote {self._path}: {done}"))
+            self._write()
             return
         if outdated := known_leaks.find_outdated(self._known.baseline, self._observed):
             ids = ", ".join(map(short_id, outdated))
@@ -154,6 +133,27 @@ class BaselineSession:
             and session.exitstatus == pytest.ExitCode.OK
         ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _write(self) -> None:
+        with locked(self._path) as file:
+            # Again: another session, or a person, may have changed it meanwhile.
+            baseline = known_leaks.read(self._path) if _has_content(self._path) else Baseline()
+            change = known_leaks.update(baseline, self._observed, _today())
+            written = change.baseline
+            if self._settings.prune_baseline and self._observed.whole:
+                written = known_leaks.prune(written, self._existing)
+            file.replace(known_leaks.to_text(written).encode(errors="backslashreplace"))
+        pruned = len(change.baseline.known) - len(written.known)
+        counts = {
+            "added": change.added,
+            "changed": change.changed,
+            "replaced": change.replaced,
+            "fixed": change.fixed,
+            "pruned": pruned,
+            "unchanged": change.unchanged - pruned,
+        }
+        done = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        self._lines.append(("green", f"leakcheck: wrote {self._path}: {done or 'no leaks'}"))
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Yield the lines of the summary as (color, text)."""

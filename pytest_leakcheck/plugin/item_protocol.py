@@ -58,10 +58,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         config.add_cleanup(remove_probes)
     sampling = Sampling(config, settings) if keys.PROCESS not in config.stash else None
     if sampling is not None:
-        if not is_worker(config):
-            remove_left_folders(tempfile.gettempdir())
-        if is_worker(config) or not is_distributed(config):
-            prepare_own_folder(config)
+        _prepare_folders(config)
     if not config.pluginmanager.hasplugin("leakcheck-forks"):
         prepare_process(config)
     plans = Plans(settings, sampling)
@@ -94,6 +91,13 @@ def register(config: pytest.Config, settings: Settings) -> None:
     hooks["leakcheck-state"] = ItemState()
     for name, plugin in hooks.items():
         config.pluginmanager.register(plugin, name)
+
+
+def _prepare_folders(config: pytest.Config) -> None:
+    if not is_worker(config):
+        remove_left_folders(tempfile.gettempdir())
+    if is_worker(config) or not is_distributed(config):
+        prepare_own_folder(config)
 
 
 class ItemProtocol:

@@ -108,7 +108,7 @@ def _restore(item: pytest.Item, data: dict[str, Any]) -> pytest.TestReport:
 
 
 def _checked(item: pytest.Item, data: dict[str, Any]) -> dict[str, Any]:
-    """Return what a child sent as a report of this item; raise `Unreadable` for any other content."""
+    """Return what a child sent as a report of this item; raise `Unreadable` for other content."""
     sent = decode(_Sent, data)
     replacing = [name for name in data if name != "nodeid" and hasattr(pytest.TestReport, name)]
     if replacing:

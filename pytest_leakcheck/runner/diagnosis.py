@@ -302,7 +302,7 @@ class CauseSearch:
             yield from self._find_owner(before, made, earlier)
 
     def _count_objects(self) -> tuple[Census | None, frozenset[int], int]:
-        """Return a census (None without time for it), the newcomers so far and how many objects exist."""
+        """Return a census, if there is time, the newcomers so far, and the number of objects."""
         # Load what the search itself retains before anything is counted.
         began = clock.monotonic()
         plugin_files()

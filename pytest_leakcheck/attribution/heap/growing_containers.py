@@ -182,7 +182,13 @@ def fitting(
         kept = near or kept
     if size is None:
         return tuple(sorted(kept, key=lambda one: -one.gained))
-    wanted = size * iterations
+    return (*values, *_fitting_size(kept, size * iterations, opaque_too=not values))
+
+
+def _fitting_size(
+    kept: Sequence[GrowingContainer], wanted: float, *, opaque_too: bool
+) -> list[GrowingContainer]:
+    """Return the containers whose entries may have so many bytes, best first."""
     bytes_of = {id(one): bytes_gained(one) for one in kept}
     possible = [
         container
@@ -191,17 +197,16 @@ def fitting(
     ]
     # The size of what a library allocates cannot be read, so its objects are accepted, but only if
     # nothing else fits.
-    opaque = (
-        container
-        for container in kept
-        if not values
-        and any(
-            inspection.is_opaque(value)
-            for _key, value in inspection.last_entries(container.holder, 1)
-        )
-    )
-    chosen = possible or list(opaque)
-    return (*values, *sorted(chosen, key=lambda one: abs(bytes_of[id(one)] - wanted)))
+    if not possible and opaque_too:
+        possible = [
+            container
+            for container in kept
+            if any(
+                inspection.is_opaque(value)
+                for _key, value in inspection.last_entries(container.holder, 1)
+            )
+        ]
+    return sorted(possible, key=lambda one: abs(bytes_of[id(one)] - wanted))
 
 
 def are_shares(
@@ -267,12 +272,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     # garbage.
     objects = gc.get_objects()
     found = _Found()
-    derived = {
-        id(cls)
-        for kind in inspection.CONTAINERS
-        for cls in with_subclasses(kind)
-        if cls is not kind
-    }
+    derived = _derived_types()
     arrays = inspection.array_types()
     untracked: dict[int, dict[Any, Any]] = {}
     # Read everything about an object in one pass, because fetching an object from memory takes
@@ -309,6 +309,15 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
         for some in _chunks(rest):
             found.holders += _find_holders(some, gc.get_referents(*some), arrays)
     return found
+
+
+def _derived_types() -> set[int]:
+    return {
+        id(cls)
+        for kind in inspection.CONTAINERS
+        for cls in with_subclasses(kind)
+        if cls is not kind
+    }
 
 
 def _chunks(objects: Sequence[object]) -> Iterator[list[object]]:

@@ -275,12 +275,8 @@ def _follow(
             schedule.collect()
             found += freed.take() if freed else ()
     alive, of_children = arrivals.survivors(), children.found if children is not None else {}
-    expected = slope * counted
-    if unclosed and children is not None and children.count:
-        # Workers that prefetch open late. What they have collected is evidence, if it is as much as
-        # of one iteration.
-        expected = min(expected, max(slope, children.count))
-    wanted = max(1.0, _MIN_RATIO * expected)
+    collected = children.count if unclosed and children is not None else 0
+    wanted = max(1.0, _MIN_RATIO * _expected(slope, counted, collected))
     place = _find_most_common(
         (*(found if unclosed else alive.values()), *of_children.values()), things
     )
@@ -289,18 +285,32 @@ def _follow(
             where = children.describe()
             why = f"created in {where}; no line is known, because {children.why or _SCATTERED}"
             return Creation(why=why, process=where, released=tuple(children.released))
-        why = _SCATTERED if place is not None else _NO_CALL_SEEN if counted else schedule.why_none
-        if arrivals.handed_in:
-            why = _IN_ANOTHER_THREAD + " or ".join(arrivals.handed_in[:_MAX_LINES_SHOWN])
-        elif tracer.throttle.coarse:
-            why = _TOO_MANY_CALLS
-        return Creation(why=tracer.interrupted or why, identities=frozenset(alive))
+        why = _why_unseen(tracer, arrivals.handed_in)
+        if not why:
+            none = _NO_CALL_SEEN if counted else schedule.why_none
+            why = none if place is None else _SCATTERED
+        return Creation(why=why, identities=frozenset(alive))
     arrival = place[0]
     if children is None or all(one is not arrival for one in of_children.values()):
         return _created_here(arrival, alive, is_coarse=tracer.throttle.coarse)
     made = _creation_at(arrival)
     where = children.describe({pid for pid, _fd in _of_line(made, of_children)})
     return replace(made, process=where, released=tuple(children.released))
+
+
+def _expected(slope: float, counted: int, collected: int) -> float:
+    # Workers that prefetch open late. What they have collected is evidence, if it is as much as of
+    # one iteration.
+    return min(slope * counted, max(slope, collected)) if collected else slope * counted
+
+
+def _why_unseen(tracer: Tracer, handed_in: Sequence[str]) -> str:
+    """Return why calls may have been missed; empty if all were traced."""
+    if tracer.interrupted:
+        return tracer.interrupted
+    if handed_in:
+        return _IN_ANOTHER_THREAD + " or ".join(handed_in[:_MAX_LINES_SHOWN])
+    return _TOO_MANY_CALLS if tracer.throttle.coarse else ""
 
 
 def _created_here(arrival: Arrival, alive: Mapping[Any, Arrival], *, is_coarse: bool) -> Creation:

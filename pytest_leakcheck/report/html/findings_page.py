@@ -85,35 +85,35 @@ def page_of_report(
         cards = _cards_of(findings, session if source else replace(session, source=False))
         tally = Tally(findings)
         headline_of_all = session.headline or (tally.headline(tally.seconds) if tally.worst else "")
-        # A test may have several cards; the first is the worst.
-        anchors = {entry.name: card.anchor for card in reversed(cards) for entry in card.tests}
-        green = [one for one in findings if one.colour == "green"]
-        caught = ("; ".join(green_lines(one)).removeprefix("would have caught ") for one in green)
-        rows = tuple(Entry(one.test, text, "good") for one, text in zip(green, caught, strict=True))
-        sections = (
-            Section("Causes" if cards else "", cards=cards),
-            _table_of([one for one in findings if one.colour != "green"], anchors),
-            Section(
-                "Green tests",
-                "The smallest leak that each would have caught:",
-                entries=rows,
-                folded=True,
-            ),
-        )
+        summary = (headline_of_all, tally.memory_not_judged, *session.notes, *tally.not_read)
+        sections = _sections_of(cards, findings)
         return Page(
             title,
             _counts(cards, tally),
-            tuple(
-                filter(
-                    None,
-                    (headline_of_all, tally.memory_not_judged, *session.notes, *tally.not_read),
-                )
-            ),
+            tuple(filter(None, summary)),
             tuple(row for row in _facts(findings, session) if row[1]),
             tuple(one for one in sections if one.cards or one.entries or one.table),
             partial=report.session is None
             or any(one.recording.stopped == "interrupted" for one in findings),
         )
+
+
+def _sections_of(cards: tuple[Card, ...], findings: Sequence[Finding]) -> tuple[Section, ...]:
+    # A test may have several cards; the first is the worst.
+    anchors = {entry.name: card.anchor for card in reversed(cards) for entry in card.tests}
+    green = [one for one in findings if one.colour == "green"]
+    caught = ("; ".join(green_lines(one)).removeprefix("would have caught ") for one in green)
+    rows = tuple(Entry(one.test, text, "good") for one, text in zip(green, caught, strict=True))
+    return (
+        Section("Causes" if cards else "", cards=cards),
+        _table_of([one for one in findings if one.colour != "green"], anchors),
+        Section(
+            "Green tests",
+            "The smallest leak that each would have caught:",
+            entries=rows,
+            folded=True,
+        ),
+    )
 
 
 def _cards_of(findings: Sequence[Finding], session: Session) -> tuple[Card, ...]:

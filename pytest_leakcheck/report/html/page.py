@@ -10,7 +10,7 @@ from hashlib import sha256
 from importlib import resources
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from pytest_leakcheck.model.regular_file import PAGE, check_replaceable, replace_file
 from pytest_leakcheck.model.units import Unit, format_amount
@@ -295,55 +295,73 @@ def lay_out(chart: Chart) -> Picture:
     """
     limit = chart.limit
     top = _LINE_HEIGHT * (len(chart.curves) + (limit is not None)) + 10
-    drawn = [point for curve in chart.curves for point in (*curve.points, *(curve.line or ()))]
-    (x0, x1), (y0, y1) = ((min(values), max(values)) for values in zip(*drawn, strict=True))
-    # A constant series is drawn in the middle.
-    base = _BOTTOM if y1 > y0 else (top + _BOTTOM) / 2
-    wide, tall = (
-        (_share(x1 - x0, limit.x - x0), _share(y1 - y0, limit.y - y0))
-        if limit is not None
-        else (1.0, 1.0)
-    )
-    per_x, per_y = (
-        (_RIGHT - _LEFT) * wide / ((x1 - x0) or 1),
-        (base - top) * tall / ((y1 - y0) or 1),
-    )
-
-    def place(x: float, y: float) -> XY:
-        # Beyond a break there is only the limit, at the end of the axis.
-        return min(_RIGHT, _LEFT + (x - x0) * per_x), max(top, base - (y - y0) * per_y)
-
-    def path(points: Iterable[XY]) -> str:
-        return "M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in (place(*point) for point in points)])
-
+    scale = _Scale.of(chart, top)
+    (x0, y0), (x1, y1) = scale.low, scale.high
+    (end, high), base = scale.place(x1, y1), scale.place(x0, y0)[1]
     labels = [
         Label(f"name {curve.tone}", 0, _LINE_HEIGHT * row, _tell(curve, chart))
         for row, curve in enumerate(chart.curves, start=1)
     ]
-    end, high = place(x1, y1)
     heights = {base: y0, high: y1} if y1 > y0 else {base: y0}
     axes, beyond = f"M{_LEFT} {top}V{_BOTTOM}H{_RIGHT}", ""
     if limit is not None:
         labels.append(Label("limit", 0, top - 10, truncate(printable(limit.text), MAX_LETTERS)))
-        beyond = path(((chart.curves[0].line or chart.curves[0].points)[-1], (limit.x, limit.y)))
-        height = place(x0, limit.y)[1]
+        longest = chart.curves[0].line or chart.curves[0].points
+        beyond = scale.path((longest[-1], (limit.x, limit.y)))
+        height = scale.place(x0, limit.y)[1]
         axes += f"M{_LEFT} {height:.1f}H{_RIGHT}"
-        axes += f"M{end + 5:.1f} {_BOTTOM + 3}l3 -6m3 0l-3 6" if wide == _BROKEN_AT else ""
-        axes += f"M{_LEFT - 3} {high - 5:.1f}l6 -3m0 -3l-6 3" if tall == _BROKEN_AT else ""
+        axes += f"M{end + 5:.1f} {_BOTTOM + 3}l3 -6m3 0l-3 6" if scale.wide == _BROKEN_AT else ""
+        axes += f"M{_LEFT - 3} {high - 5:.1f}l6 -3m0 -3l-6 3" if scale.tall == _BROKEN_AT else ""
         # Of values that would overlap, the limit stays.
-        heights = {y: value for y, value in heights.items() if abs(y - height) >= _LINE_HEIGHT} | {
-            height: limit.y
-        }
+        heights = {y: value for y, value in heights.items() if abs(y - height) >= _LINE_HEIGHT}
+        heights[height] = limit.y
     labels += [
         Label("y", _LEFT - 5, y + 3.5, format_amount(value, chart.unit))
         for y, value in heights.items()
     ]
     labels += _label_x(x0, x1, end, truncate(printable(chart.axis), MAX_LETTERS // 3))
     lines = tuple(
-        Line(curve.tone, path(_thin(curve.points)), path(curve.line) if curve.line else "")
+        Line(
+            curve.tone,
+            scale.path(_thin(curve.points)),
+            scale.path(curve.line) if curve.line else "",
+        )
         for curve in chart.curves
     )
     return Picture(axes, lines, tuple(labels), beyond)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """How readings between two corners are placed below `top`; `wide`, `tall`: axis shares."""
+
+    low: XY
+    high: XY
+    top: int
+    wide: float
+    tall: float
+
+    @classmethod
+    def of(cls, chart: Chart, top: int) -> Self:
+        drawn = [point for curve in chart.curves for point in (*curve.points, *(curve.line or ()))]
+        (x0, x1), (y0, y1) = ((min(values), max(values)) for values in zip(*drawn, strict=True))
+        wide = tall = 1.0
+        if (limit := chart.limit) is not None:
+            wide, tall = _share(x1 - x0, limit.x - x0), _share(y1 - y0, limit.y - y0)
+        return cls((x0, y0), (x1, y1), top, wide, tall)
+
+    def place(self, x: float, y: float) -> XY:
+        (x0, y0), (x1, y1) = self.low, self.high
+        # A constant series is drawn in the middle.
+        base = _BOTTOM if y1 > y0 else (self.top + _BOTTOM) / 2
+        right = _LEFT + (x - x0) * (_RIGHT - _LEFT) * self.wide / ((x1 - x0) or 1)
+        height = base - (y - y0) * (base - self.top) * self.tall / ((y1 - y0) or 1)
+        # Beyond a break there is only the limit, at the end of the axis.
+        return min(_RIGHT, right), max(self.top, height)
+
+    def path(self, points: Iterable[XY]) -> str:
+        placed = (self.place(*point) for point in points)
+        return "M" + "L".join([f"{x:.1f} {y:.1f}" for x, y in placed])
 
 
 def _share(readings: float, whole: float) -> float:
