@@ -94,8 +94,10 @@ def read_reports() -> tuple[int, int]:
             with open_regular(Path(_FILE[0][0]), follow=False) as file:
                 file.seek(_READ[0])
                 text = file.read(min(max(0, size - _READ[0]), _MOST_READ))
-            _READ[0] += len(text)
-            reports = text.split(_END)
+            # The last report may be cut off.
+            whole = text[: text.rfind(_END) + len(_END)]
+            _READ[0] += len(whole)
+            reports = whole.split(_END)
             for path in (one for one in reports if one.startswith(b"/")):
                 note_of_child(os.fsdecode(path))
             return reports.count(_DESCRIPTOR), reports.count(_THREAD)

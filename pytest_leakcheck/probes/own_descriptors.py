@@ -124,7 +124,7 @@ def count_held() -> int:
 
 def count_open() -> int:
     """Count open descriptors; before Linux 6.2 by a listing, whose own descriptor counts too."""
-    return stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd"))
+    return count_held() or len(os.listdir("/proc/self/fd"))
 
 
 def descriptors_left() -> int:

@@ -63,6 +63,7 @@ def use_folder(folder: Path) -> None:
 def make_folder(parent: str | Path) -> Path:
     """Create a folder for this user alone, and lock it until it is removed or this process ends."""
     folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    lock = None
     try:
         lock = OwnFile(
             lambda: keep_high(private(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL))
@@ -70,6 +71,8 @@ def make_folder(parent: str | Path) -> Path:
         try_to_lock(lock.number)
         os.write(lock.number, b"%s%d %s" % (_MARK, os.getpid(), _start_of(os.getpid())))
     except OSError:
+        if lock is not None:
+            lock.close()
         # Without a lock, no later session would remove it.
         rmtree(folder, ignore_errors=True)
         raise

@@ -66,6 +66,19 @@ def test_what_the_collector_of_a_forked_child_releases_is_known_once() -> None:
     assert read_reports() == (0, 0)
 
 
+def test_a_report_is_read_once_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a reading cuts off may end like the letter of a release."""
+    created = b"/tmp/cut_off"
+    Path(child_reports._FILE[0][0]).write_bytes(created + b"\0")
+    with MadeHere() as made:
+        monkeypatch.setattr(child_reports, "_MOST_READ", len(created) - 1)
+        assert read_reports() == (0, 0)
+        assert "cut_of" not in made
+        monkeypatch.undo()
+        assert read_reports() == (0, 0)
+        assert "cut_off" in made
+
+
 def test_a_process_that_is_measured_itself_reports_nothing_but_its_children_do() -> None:
     pid = os.fork()
     if pid == 0:

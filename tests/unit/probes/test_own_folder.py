@@ -155,10 +155,14 @@ def test_without_a_lock_no_folder_is_made(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(*_: object) -> int:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(module, "private", refuse)
-    with pytest.raises(OSError, match="Too many"):
-        make_folder(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    before = {*Path("/proc/self/fd").iterdir()}
+    for step in ("private", "try_to_lock"):
+        monkeypatch.setattr(module, step, refuse)
+        with pytest.raises(OSError, match="Too many"):
+            make_folder(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+        monkeypatch.undo()
+    assert {*Path("/proc/self/fd").iterdir()} == before
 
 
 @pytest.mark.parametrize("other", ["folder", "link"])
