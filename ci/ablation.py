@@ -21,9 +21,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "pytest_leakcheck"
@@ -96,34 +96,37 @@ def _try_numbers(room: str, only: str) -> int:
     """Print a row for each number of a room: the first test that fails with half of it, and with twice as much."""
     unnoticed = False
     for path in sorted((PACKAGE / room).rglob("*.py")):
-        for name, number in _list_numbers(path):
+        for name, numbers in _list_numbers(path).items():
             if only in name:
-                noticed = [_test_with(path, number, factor) for factor in (0.5, 2)]
+                noticed = [_test_with(path, numbers, factor) for factor in (0.5, 2)]
                 unnoticed |= "" in noticed
-                row = " | ".join(test or "no test" for test in noticed)
-                print(f"{path.stem}.{name} = {ast.unparse(number)} | {row}", flush=True)
+                shown = ", ".join(map(ast.unparse, numbers))
+                print(f"{path.stem}.{name} = {shown} | {' | '.join(test or 'no test' for test in noticed)}", flush=True)
     return unnoticed
 
 
-def _list_numbers(path: Path) -> Iterator[tuple[str, ast.Constant]]:
-    """Yield the numbers that constants of a module are made of, each with the name of the constant."""
+def _list_numbers(path: Path) -> dict[str, list[ast.Constant]]:
+    """Return the numbers of each constant of a module that has some."""
+    found: dict[str, list[ast.Constant]] = {}
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.annotation).startswith("Final"):
             for node in ast.walk(statement):
                 if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-                    yield ast.unparse(statement.target), node
+                    found.setdefault(ast.unparse(statement.target), []).append(node)
+    return found
 
 
-def _test_with(path: Path, number: ast.Constant, factor: float) -> str:
-    """Return the first unit test of its room that fails with a multiple of a number; empty if none does."""
+def _test_with(path: Path, numbers: list[ast.Constant], factor: float) -> str:
+    """Return the first unit test of its room that fails with a multiple of these numbers; empty if none does."""
     room = path.relative_to(PACKAGE).parts[0]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copytree(PACKAGE, Path(folder, PACKAGE.name))) / path.relative_to(PACKAGE)
         lines = copy.read_text(encoding="utf-8").splitlines(keepends=True)
-        line, end = lines[number.lineno - 1].encode(), number.end_col_offset or 0
-        value: Any = number.value
-        changed = type(value)(value * factor)
-        lines[number.lineno - 1] = (line[: number.col_offset] + repr(changed).encode() + line[end:]).decode()
+        # From the end on, so that the columns of those before them stay right.
+        for number in sorted(numbers, key=lambda one: -one.col_offset):
+            line, end, value = lines[number.lineno - 1].encode(), number.end_col_offset or 0, cast("Any", number.value)
+            changed = repr(type(value)(value * factor)).encode()
+            lines[number.lineno - 1] = (line[: number.col_offset] + changed + line[end:]).decode()
         copy.write_text("".join(lines), encoding="utf-8")
         # Without PYTHONSAFEPATH, the package of the current folder is imported.
         environment = os.environ | {"PYTHONPATH": f"{folder}:{ROOT / 'fixtures'}", "PYTHONSAFEPATH": "1"}

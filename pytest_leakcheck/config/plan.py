@@ -381,7 +381,7 @@ def invalid_mark(mark: Mark, form: str, keywords: Collection[str] = ()) -> Itera
 
 
 def suggest(name: str, known: Sequence[str]) -> str:
-    """Return what to write for an unknown mark; empty if it is neither similar to one nor a budget."""
+    """Return what to write for an unknown mark; empty if it is like no known one, and no budget."""
     from difflib import get_close_matches
 
     # Of a budget, only the resource is compared: with the suffix, every budget would be similar.
