@@ -238,7 +238,8 @@ def search(  # noqa: PLR0913 - the evidence, one by one
         try:
             holders = find_owners(sought, growing, survivors, new, ours, deadline=deadline)
         except TimeoutError:
-            return listed if listed.owners else Holders((), OutOfTime("the search ran out of time"))
+            reason = OutOfTime("the search ran out of time")
+            break
         if any(survivors is some for some in last) and not holders.objects:
             continue
         if holders.owners and (
@@ -247,12 +248,12 @@ def search(  # noqa: PLR0913 - the evidence, one by one
             return holders
         listed = listed if listed.owners else holders
         reason = reason or holders.reason
-    if listed.owners:
-        return listed
     in_python = sought.in_python or sought.identities is not None
-    return Holders(
-        tuple(_held_by_interpreter(sought, came, growing, new)) if in_python else (), reason
-    )
+    held = tuple(_held_by_interpreter(sought, came, growing, new)) if in_python else ()
+    # A callback of `atexit` keeps what a library only lists.
+    if listed.owners and all(owner.root_kind != "exits" for owner in held):
+        return listed
+    return Holders(held, reason)
 
 
 # What the interpreter has of `atexit`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import colorsys
 import contextvars
 import ctypes
 import gc
@@ -13,6 +14,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -472,6 +474,18 @@ def test_callbacks_of_atexit_are_counted_and_named_where_they_come_at_the_rate()
     assert (owner.name, owner.holds) == ("context of the running thread", "10 × variable")
     # What C allocated is no part of a callback.
     assert owners(size=5000.0, exits=10) == []
+
+
+def test_a_callback_of_atexit_comes_before_a_list_of_the_standard_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    numbers = list(range(1000, 1010))
+    monkeypatch.setattr(colorsys, "listed", numbers, raising=False)
+    grown = [GrowingContainer(numbers, 10)]
+    sought = SearchTarget(10, 1.0, identities=frozenset(numbers), are_numbers=True)
+    new = frozenset(map(id, numbers))
+    assert [one.name for one in search(sought, [], grown, new).owners] == ["colorsys.listed"]
+    assert [one.name for one in search(replace(sought, exits=10), [], grown, new).owners] == ["atexit"]
 
 
 class Graph:
