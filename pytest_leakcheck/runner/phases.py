@@ -418,11 +418,16 @@ class Screen(Phase):
             return None
         first = trial.judge.in_order(known)[0]
         verdict = judge_known(series[first.resource], first)
-        if verdict is not None:
-            trial.note_verdicts(
-                screen([(one, budget) for one, budget in judged if one.resource not in series])
-            )
-        return verdict
+        if verdict is None:
+            return None
+        # One that is not that of the test is doubted once it is judged in full.
+        qualified = qualify(verdict, find_provenance(trial.sampler, verdict.resource))
+        if qualified.outcome != verdict.outcome:
+            return None
+        trial.note_verdicts(
+            screen([(one, budget) for one, budget in judged if one.resource not in series])
+        )
+        return qualified
 
     def _judged(self, since: int) -> list[tuple[Series, Budget]]:
         budgets, samples = self._trial.run.plan.budgets, self._trial.sampler.samples

@@ -17,8 +17,10 @@ from pytest_leakcheck.baseline.known_leaks import Baseline, KnownLeak, KnownLeak
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
+from pytest_leakcheck.judge.provenance import Provenance
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, fingerprint
 from pytest_leakcheck.model.finding import Verdict
+from pytest_leakcheck.runner import phases, resource_judge
 from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.repetition import Repetition
 
@@ -250,6 +252,19 @@ def test_an_unmarked_test_with_a_known_leak_is_red_after_its_screen(shop: Any, b
     # What has not risen was judged by the screen.
     assert by_outcome(second)["ok"].iterations == 4
     assert begun[-3:] == ["Screen", "EarlySearch", "Judged"]
+
+
+def test_a_count_that_is_not_that_of_the_test_confirms_no_known_cause(
+    shop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    causes = KnownCauses()
+    judge_unmarked(causes, "test_a.py::test_a", shop.opens, min_time=0.1)
+    foreign = Provenance(foreign="the test has closed a descriptor of the plugin", foreign_level={"leak": 1000})
+    for module in (phases, resource_judge):
+        monkeypatch.setattr(module, "find_provenance", lambda *_: foreign)
+    result = judge_unmarked(causes, "test_b.py::test_b", shop.opens, min_time=0.1)
+    (doubt,) = (one for one in result.verdicts if one.resource == "fd")
+    assert (doubt.outcome, doubt.reason) == ("inconclusive", foreign.foreign)
 
 
 def test_an_unmarked_test_that_leaves_a_known_line_unclosed_is_red_after_its_screen(shop: Any) -> None:
