@@ -31,40 +31,7 @@ _MOMENTS: Final = (0.0, 1.0)
 _LIMIT_SECONDS: Final = 90.0
 _TEST_COUNT: Final = 12
 _FOUR_DAYS: Final = 4 * 24 * 3600.0
-
-_TESTS: Final = """
-import os
-import tempfile
-import time
-
-import pytest
-
-KEPT = []
-
-def _leak():
-    time.sleep(0.01)
-    KEPT.append(os.open(__file__, os.O_RDONLY))
-
-def _clean():
-    time.sleep(0.01)
-    os.close(os.open(__file__, os.O_RDONLY))
-
-@pytest.mark.fd_budget(0)
-@pytest.mark.parametrize("n", range(5))
-def test_leaky(n): _leak()
-
-@pytest.mark.fd_budget(0)
-@pytest.mark.parametrize("n", range(5))
-def test_clean(n): _clean()
-
-@pytest.mark.fd_budget(0)
-@pytest.mark.leakcheck(isolate=True)
-def test_leaky_isolated(): _leak()
-
-@pytest.mark.fd_budget(0)
-@pytest.mark.leakcheck(isolate=True)
-def test_clean_isolated(): _clean()
-"""
+_TESTS: Final = Path(__file__).parents[2] / "tests" / "faults" / "sessions" / "arms_under_signals.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +80,7 @@ def run_seed(seed: int, folder: Path) -> Row:
     event = EVENTS[seed % len(EVENTS)]
     chance = random.Random(seed)  # noqa: S311 - no cryptography
     sandbox = Sandbox(folder)
-    sandbox.write("test_it.py", _TESTS)
+    sandbox.write("test_it.py", _TESTS.read_text(encoding="utf-8"))
     report = event.report or str(sandbox.report)
     options = ("--leakcheck", "--leakcheck-min-time=0", f"--leakcheck-json={report}", *event.options)
     plugins = ("xdist",) if event.options else ()

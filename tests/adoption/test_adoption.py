@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from planted import CAUSES, CLEAN, SHOP, VENDOR, leaky_tests
+from planted import CAUSES, VENDOR, leaky_tests
 from projects import Outcome, Project
 
 pytestmark = pytest.mark.laboratory
@@ -27,9 +27,9 @@ class Suite:
     def __init__(self, folder: Path) -> None:
         self.project = Project(folder)
         self.project.write("pytest.ini", "[pytest]\naddopts = -p no:anyio -p no:asyncio\n")
-        self.project.write("shop.py", SHOP)
+        self.project.copy("program_of_the_shop.py", "shop.py")
         self.project.write("venv/lib/python3/site-packages/vendor.py", VENDOR)
-        self.project.write("tests/test_clean.py", CLEAN)
+        self.project.copy("program_of_clean_tests.py", "tests/test_clean.py")
         self.project.write("tests/test_leaky.py", leaky_tests())
         self.paths = f"{folder}{os.pathsep}{folder / 'venv/lib/python3/site-packages'}"
         self.file = folder / "leakcheck-baseline.json"

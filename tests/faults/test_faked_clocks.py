@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from projects import HEAD, Project
+from projects import Project
 
 pytestmark = pytest.mark.laboratory
 
@@ -44,40 +44,12 @@ REPLACED = """
             if isinstance(value, BuiltinFunctionType) and value in FAKES:
                 setattr(module, name, FAKES[value])
 """
-TESTS = """
-    import threading
-
-    COUNT = [0]
-
-    @pytest.mark.leakcheck(isolate=True, resources=("fd",))
-    def test_hangs():
-        COUNT[0] += 1
-        if COUNT[0] == 4:
-            lock = threading.Lock()
-            with lock, lock: pass
-
-    @pytest.mark.fd_budget(0)
-    def test_clean(): os.close(os.open(__file__, os.O_RDONLY))
-
-    @pytest.mark.fd_budget(0)
-    def test_leaky(): leak()
-
-    @pytest.mark.heap_budget(0)
-    def test_leaks_memory(): KEPT.append(bytearray(10000))
-
-    @pytest.mark.leakcheck(iterations=100000, max_time=0.5, resources=("fd",))
-    def test_out_of_time(): pass
-
-    # The thread ends by itself a little later, which is waited for.
-    @pytest.mark.thread_budget(0)
-    def test_ends_later(): threading.Thread(target=threading.Event().wait, args=(0.02,)).start()
-"""
 
 
 @pytest.mark.parametrize("fake", [FREEZEGUN, REPLACED], ids=["freezegun", "replaced"])
 def test_faked_clocks_change_no_verdict(project: Project, fake: str) -> None:
     project.write("conftest.py", IMPATIENT + fake)
-    project.write("test_it.py", HEAD + TESTS)
+    project.copy("program_under_faked_clocks.py")
     # Another session of this user is running.
     (project.folder / "tmp/leakcheck-abcdefgh/t").mkdir(parents=True)
     ran = project.run(limit=120, TMPDIR=str(project.folder / "tmp"))

@@ -9,62 +9,12 @@ from variants import variants
 
 pytestmark = pytest.mark.laboratory
 
-IN_A_LOOP = """
-    import asyncio
-    import os
-
-    import pytest
-    from blockbuster import BlockBuster
-
-    KEPT = []
-
-    @pytest.fixture(autouse=True, scope="session")
-    def no_blocking_calls():
-        guard = BlockBuster()
-        guard.activate()
-        yield
-        guard.deactivate()
-
-    def run(make):
-        async def task():
-            await make()
-        asyncio.run(task())
-
-    def test_refuses():
-        async def blocks():
-            open(__file__).read()
-        with pytest.raises(Exception, match="Blocking call"):
-            run(blocks)
-
-    @pytest.mark.parametrize("leak", [False, True], ids=["clean", "leaky"])
-    def test_steps(leakcheck, leak):
-        async def loop():
-            for _ in leakcheck.steps(fd=0, disk=0, object=0):
-                await asyncio.sleep(0)
-                KEPT.extend([os.dup(0)] if leak else ())
-        run(loop)
-
-    @pytest.mark.parametrize("leak", [False, True], ids=["clean", "leaky"])
-    def test_block(leakcheck, leak):
-        async def block():
-            with leakcheck.budget(fd=0):
-                await asyncio.sleep(0)
-                KEPT.extend([os.dup(0)] if leak else ())
-        run(block)
-
-    def test_left(leakcheck):
-        async def loop():
-            for step in leakcheck.steps(fd=0):
-                if step == 3:
-                    break
-        run(loop)
-"""
-
 
 @pytest.mark.parametrize("isolate", variants([()], [("--leakcheck-isolate",)]), ids=["in place", "isolated"])
 def test_own_readings_are_no_blocking_calls_of_the_test(project: Project, isolate: tuple[str, ...]) -> None:
     pytest.importorskip("blockbuster")
-    ran = project.run_test(IN_A_LOOP, *isolate)
+    project.copy("program_in_a_loop_of_asyncio.py")
+    ran = project.run(*isolate)
     verdicts = {name: verdict for (name, resource), verdict in ran.verdicts.items() if resource == "fd"}
     assert verdicts == {
         "test_steps[clean]": "ok",

@@ -10,49 +10,6 @@ from projects import Outcome, Project
 
 pytestmark = pytest.mark.laboratory
 
-WORKER = """
-    import gc
-    from importlib import import_module
-    from itertools import cycle, islice
-
-    import pytest
-    from torch.utils.data import DataLoader, IterableDataset
-
-    from leakcheck_incidents.pyav_loader.chunks import record
-    from leakcheck_incidents.pyav_loader.pictures import openers
-
-
-    class Switches(IterableDataset):
-        def __init__(self, implementation, recording):
-            self.implementation, self.recording = implementation, recording
-
-        def __iter__(self):
-            gc.disable()
-            arm = import_module(f"leakcheck_incidents.pyav_loader.{self.implementation}")
-            chunks = cycle(self.recording.chunks())
-            for frames in arm.ChunkStream(openers(arm.VideoLoader, self.recording), chunks):
-                yield len(list(islice(frames, 2)))
-
-
-    @pytest.fixture(scope="module")
-    def recording(synthetic_video):
-        return record(synthetic_video, 64)
-
-
-    @pytest.fixture(scope="module", params=["leaky", "fixed"])
-    def batches(request, recording):
-        # One switch ahead: a worker that is further ahead at first than at last, as on a busy machine, seems to leak less.
-        # Plain numbers: a tensor would be sent by a descriptor, and the worker could run out in the middle of that.
-        loader = DataLoader(
-            Switches(request.param, recording), num_workers=1, prefetch_factor=1, collate_fn=sum, persistent_workers=True
-        )
-        return iter(loader)
-
-
-    @pytest.mark.leakcheck_ceiling(fd=128)
-    def test_switch(batches):
-        next(batches)
-"""
 REACHED = r"over (\d+) iterations, then .*Too many open files"
 
 
@@ -85,7 +42,7 @@ def test_in_the_process_it_runs_out_and_the_failed_line_and_the_videos_are_named
 
 
 def test_in_a_worker_it_runs_out_and_the_line_is_read_from_what_the_worker_sent(project: Project) -> None:
-    project.write("test_workers.py", WORKER)
+    project.copy("arms_in_workers_under_ceiling.py", "test_workers.py")
     ran = project.run("-p", "leakcheck_incidents.material")
     found = ran.finding("test_switch[leaky]")
     assert found["verdict"] == "leak"

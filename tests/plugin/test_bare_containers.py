@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
-from shutil import copy
 from typing import Final
 
 import pytest
@@ -14,7 +12,6 @@ from projects import Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc, mounts")
 
-SESSIONS: Final = Path(__file__).with_name("sessions")
 # With a /proc of its own, a process sees those that it has started.
 PROC: Final = ("unshare", "--mount", "--pid", "--fork")
 MOUNTS: Final = {
@@ -58,7 +55,7 @@ def python_in(project: Project, what: str) -> str:
     ids=["subset", "hidepid", "shm"],
 )
 def test_processes_of_the_test_are_judged(project: Project, what: str, tests: list[str]) -> None:
-    copy(SESSIONS / "arms_of_counters.py", project.folder / "test_it.py")
+    project.copy("arms_of_counters.py")
     chosen = " or ".join(f"test_{one}" for one in tests)
     ran = project.run("-k", chosen, python=python_in(project, what))
     assert ran.verdicts == {key: verdict for one in tests for key, verdict in VERDICTS[one].items()}, ran.text
@@ -69,7 +66,7 @@ def test_processes_of_the_test_are_judged(project: Project, what: str, tests: li
 
 
 def test_without_proc_the_reason_is_told(project: Project) -> None:
-    copy(SESSIONS / "arms_of_counters.py", project.folder / "test_it.py")
+    project.copy("arms_of_counters.py")
     ran = project.run(python=python_in(project, "no /proc"))
     assert ran.status == 0
     assert {one["verdict"] for one in ran.findings} == {"unavailable"}
@@ -82,7 +79,7 @@ def test_without_proc_the_reason_is_told(project: Project) -> None:
 # With `hidepid`, children that no other process may look into are not shown at all.
 @pytest.mark.parametrize(("what", "counted"), [("/dev/shm", "fd"), ("hidepid=2", "process")], ids=["shown", "hidden"])
 def test_children_that_cannot_be_looked_into_are_counted(project: Project, what: str, counted: str) -> None:
-    copy(SESSIONS / "arms_of_hidden_children.py", project.folder / "test_it.py")
+    project.copy("arms_of_hidden_children.py")
     ran = project.run("-k", f"test_{counted}", python=python_in(project, what))
     assert ran.verdicts == VERDICTS[counted], ran.text
     if counted == "fd":

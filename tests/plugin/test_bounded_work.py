@@ -10,130 +10,18 @@ from projects import Outcome, Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 
-LEAKS = """
-    import asyncio
-    import functools
-    import itertools
-    import os
-    from collections import deque
-
-    import pytest
-
-    pytestmark = pytest.mark.leakcheck
-    KEPT, OWNERS = {}, {}
-    REQUESTS = itertools.count()
-    LOOP = asyncio.new_event_loop()
-
-    def in_deque(name):
-        OWNERS.setdefault(name, deque(maxlen=10_000)).append({"request": next(REQUESTS), "path": "/x"})
-
-    def in_lru_cache(name):
-        OWNERS.setdefault((name,), functools.lru_cache(4096)(lambda number: {"number": number}))(next(REQUESTS))
-
-    def leak_fd(kept):
-        kept.append(os.open(__file__, os.O_RDONLY))
-
-    def leak_4096(kept):
-        kept.append(bytearray(4096))
-
-    def leak_100000(kept):
-        kept.append(bytes(100_000))
-
-    def leak_task(kept):
-        async def go():
-            kept.append(asyncio.ensure_future(asyncio.Event().wait()))
-            await asyncio.sleep(0)
-
-        LOOP.run_until_complete(go())
-
-    def leak_nothing(kept):
-        pass
-
-    @pytest.mark.parametrize("log", [in_deque, in_lru_cache])
-    @pytest.mark.parametrize("leak", [leak_fd, leak_4096, leak_100000, leak_task, leak_nothing])
-    def test_beside(log, leak):
-        log(leak.__name__)
-        leak(KEPT.setdefault((log.__name__, leak.__name__), []))
-
-    @functools.lru_cache(100_000)
-    def page(number):
-        return bytes(3000)
-
-    def test_cache_that_cannot_be_filled():
-        page(next(REQUESTS))
-
-    @pytest.mark.heap_budget("1 MiB")
-    def test_cache_above_the_level_when_full():
-        page(next(REQUESTS))
-
-    HEAVIER = deque(([[[str(number)]]] for number in range(2000)), 2000)
-
-    def test_new_entries_are_heavier():
-        number = next(REQUESTS)
-        HEAVIER.append([[[str(number + at) for at in range(20)]]])
-
-    def test_zombie():
-        pid = os.fork()
-        if not pid:
-            os._exit(0)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-
-    def test_waited_for():
-        pid = os.fork()
-        if not pid:
-            os._exit(0)
-        os.waitpid(pid, 0)
-"""
-LAST = """
-    import itertools
-    import mmap
-    import os
-
-    import pytest
-
-    pytestmark = pytest.mark.leakcheck
-    KEPT, MEMORY = [], mmap.mmap(-1, 1 << 26)
-    PAGES, LATE, TWICE = (itertools.count() for _ in range(3))
-
-    def slowly_filled(name, number):
-        # Memory is undecided while this grows, and other resources have long been judged.
-        if number < 100:
-            KEPT.append([name, [number]])
-
-    def test_leaks_after_a_while():
-        number = next(LATE)
-        slowly_filled("late", number)
-        if number > 30 and number % 2:
-            KEPT.append(os.open(__file__, os.O_RDONLY))
-
-    def test_opens_two_files_after_a_while():
-        number = next(TWICE)
-        slowly_filled("twice", number)
-        if number in (7, 60):
-            KEPT.append(os.open(__file__, os.O_RDONLY))
-
-    @pytest.mark.rss_budget()
-    def test_touches_a_new_page():
-        at = 4096 * next(PAGES)
-        MEMORY[at:at + 4096] = bytes(4096)
-
-    @pytest.mark.rss_budget()
-    def test_touches_one_page():
-        MEMORY[:4096] = bytes(4096)
-"""
-
 
 @pytest.fixture(scope="module")
 def leaks(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("leaks"))
-    project.write("test_leaks.py", LEAKS)
+    project.copy("arms_beside_bounded_work.py", "test_leaks.py")
     return project.run()
 
 
 @pytest.fixture(scope="module")
 def last(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("last"))
-    project.write("test_last.py", LAST)
+    project.copy("arms_that_leak_late.py", "test_last.py")
     return project.run("--leakcheck-min-time=3")
 
 

@@ -25,49 +25,7 @@ def runs(project: Project, name: str) -> int:
 
 
 def test_the_first_outcome_stands(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        _COUNTED
-        + """
-    @pytest.fixture(scope="module", autouse=True)
-    def outer():
-        yield
-        print("MODULE TORN DOWN")
-
-    @pytest.mark.fd_budget(0)
-    def test_counter():
-        print("PRINTED IN ITERATION", count("counter"))
-        KEPT.append(1)
-        assert len(KEPT) < 8, "eighth time"
-
-    @pytest.mark.leakcheck
-    @pytest.mark.parametrize("lines", [iter([b"one", b"two"])])
-    def test_generator(lines):
-        count("generator")
-        assert list(lines) == [b"one", b"two"]
-
-    @pytest.mark.fd_budget(0)
-    def test_skips_later():
-        if count("skips") > 4: pytest.skip("used up")
-
-    @pytest.mark.fd_budget(0)
-    @pytest.mark.xfail
-    def test_not_expected_to_pass(): assert count("xfail") < 3
-
-    @pytest.fixture
-    def used_up(): assert count("fixture") < 3, "used up"
-
-    @pytest.mark.fd_budget(0)
-    def test_set_up(used_up): count("set_up")
-
-    @pytest.mark.fd_budget(0)
-    def test_subtests(subtests):
-        count("subtests")
-        with subtests.test("counted"): assert runs() < 3
-
-    def runs(): return Path("subtests").stat().st_size
-    """,
-    )
+    project.copy("program_that_does_not_repeat.py")
     outcome = project.run("-rA", "--junitxml=junit.xml")
     assert outcome.last_line == "5 passed, 1 xpassed", outcome.text
     assert {name: verdict for (name, _), verdict in outcome.verdicts.items()} == dict.fromkeys(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
-from shutil import copy
 from typing import Any
 
 from projects import Project, line_of
@@ -29,9 +28,8 @@ def findings(project: Project) -> list[dict[str, Any]]:
 
 
 def test_each_leak_is_found_with_its_line_and_no_fixed_arm_is_red(project: Project) -> None:
-    copy(SESSIONS / "arms_of_failing_paths.py", project.folder / "test_it.py")
-    copy(SESSIONS / PROGRAM, project.folder / PROGRAM)
-    text = (SESSIONS / PROGRAM).read_text(encoding="utf-8")
+    project.copy("arms_of_failing_paths.py")
+    text = project.copy(PROGRAM, PROGRAM).read_text(encoding="utf-8")
     outcome = project.run("--tb=no")
     red: dict[str, set[tuple[str, str, int]]] = {}
     for one in findings(project):
@@ -48,85 +46,12 @@ def test_each_leak_is_found_with_its_line_and_no_fixed_arm_is_red(project: Proje
     assert "failing paths: 28 of 28 calls made to raise" in outcome.text
 
 
-CLIENT = """
-    import json, os, threading
-
-    LOCK, COUNT = threading.Lock(), []
-
-    def read(path="/dev/zero"):
-        descriptor = os.open(path, os.O_RDONLY)
-        text = os.read(descriptor, 1)
-        os.close(descriptor)
-        return text
-
-    def read_safely(path="/dev/zero"):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            return os.read(descriptor, 1)
-        except OSError:
-            return b""
-        finally:
-            os.close(descriptor)
-
-    def open_many(number):
-        for _ in range(number): os.close(os.open("/dev/zero", os.O_RDONLY))
-
-    def read_in_turns():
-        COUNT.append(None)
-        if len(COUNT) % 3 or len(COUNT) < 30: read_safely()
-
-    def read_with_lock():
-        LOCK.acquire()
-        read_safely()
-        json.loads("1")
-        LOCK.release()
-
-    def raise_in_turns():
-        COUNT.append(None)
-        try:
-            json.loads("1")
-        except ValueError:
-            raise (KeyError if len(COUNT) % 2 else IndexError)
-
-    def parse_open_file():
-        file = open("/dev/zero", "rb")
-        json.loads("1")
-        file.close()
-
-    def leak_twice():
-        kept = []
-        for _ in range(2):
-            kept.append(os.open("/dev/zero", os.O_RDONLY))
-            kept.append(json.loads("1"))
-        for one in kept[::2]: os.close(one)
-        first = os.dup(0)
-        os.read(os.open("/dev/null", os.O_RDONLY) if first is None else first, 0)
-        os.close(first)
-
-    def read_json():
-        try: json.loads("1")
-        except ValueError: pass
-
-    def remember():
-        try: json.loads("1")
-        except ValueError:
-            if not COUNT: COUNT.append(os.open("/dev/zero", os.O_RDONLY))
-
-    class Client:
-        def __init__(self):
-            self.descriptor = os.open("/dev/zero", os.O_RDONLY)
-        def fetch(self):
-            return os.read(self.descriptor, 1)
-        def close(self):
-            os.close(self.descriptor)
-"""
-
-
-FIXED = "text = None\n        try: text = os.read(descriptor, 1)\n        except OSError: pass"
+CLIENT = (SESSIONS / "program_of_a_client.py").read_text(encoding="utf-8")
+FIXED = "text = None\n    try: text = os.read(descriptor, 1)\n    except OSError: pass"
 
 
 def write(project: Project, tests: str) -> None:
-    project.write("client.py", CLIENT)
+    project.copy("program_of_a_client.py", "client.py")
     project.write(
         "test_it.py", f"    import client, json, os, sys, pytest\n    leakcheck = pytest.mark.leakcheck\n{tests}"
     )
@@ -176,8 +101,9 @@ def test_the_outcome_of_the_test_is_that_of_its_ordinary_run(project: Project) -
         ("test_catches_it", "os.read", 1): "ok",
         ("test_leaks", "os.read", 1): "leak",
     }
-    assert "fd +1.0/iter — client.py:6 os.open() if os.read raises at client.py:7" in outcome.text
-    assert "if os.read raises at call 1 from client.py:7 in read()" in outcome.one_line
+    opens, reads = (line_of(what, CLIENT) for what in ("the file", "the text"))
+    assert f"fd +1.0/iter — client.py:{opens} os.open() if os.read raises at client.py:{reads}" in outcome.text
+    assert f"if os.read raises at call 1 from client.py:{reads} in read()" in outcome.one_line
     assert "6 tests: 2 ok · 2 leak · 2 not judged" in outcome.text
     why = "1 left out, beyond 20 of a test or its max_time, or because it leaks or fails anyway"
     assert f"failing paths: 3 of 4 calls made to raise; {why}" in outcome.one_line
@@ -209,9 +135,10 @@ def test_a_path_that_does_not_repeat_is_not_judged(project: Project) -> None:
     differs = "not judged: iteration 2 raised IndexError, the first one raised KeyError"
     swapped = differs.replace("IndexError", "X").replace("KeyError", "IndexError").replace("X", "KeyError")
     assert reasons["test_raises_in_turns"]["reason"] in (differs, swapped)
-    assert reasons["test_blocks"]["reason"] == "not repeatable: iteration 2 blocked at client.py:28"
+    locks, reads = (line_of(what, CLIENT) for what in ("the lock", "the safe text"))
+    assert reasons["test_blocks"]["reason"] == f"not repeatable: iteration 2 blocked at client.py:{locks}"
     assert "3 tests: 3 ok" in outcome.text
-    assert "if os.read raises at client.py:14: not judged: iteration " in outcome.one_line
+    assert f"if os.read raises at client.py:{reads}: not judged: iteration " in outcome.one_line
 
 
 def test_what_the_test_itself_does_is_left_out(project: Project) -> None:
@@ -315,9 +242,7 @@ def test_a_known_leak_of_a_failing_path_is_not_that_of_the_test_as_it_is(project
     assert project.run("--leakcheck-update-baseline").last_line == "1 passed"
     assert (project.folder / "leakcheck-baseline.json").read_text(encoding="utf-8") == known
     # The same line leaks without a fault: that is another leak.
-    project.write(
-        "client.py", CLIENT.replace("        os.close(descriptor)\n        return text", "        return text")
-    )
+    project.write("client.py", CLIENT.replace("    os.close(descriptor)\n    return text", "    return text"))
     assert project.run().last_line == "1 failed"
     # With them, what is fixed is dropped, and comes again.
     project.write("client.py", CLIENT.replace("text = os.read(descriptor, 1)", FIXED))
@@ -431,8 +356,9 @@ def test_the_page_and_junit_name_the_position(project: Project) -> None:
     )
     project.run("--leakcheck-html=page.html", "--junitxml=junit.xml")
     page = (project.folder / "page.html").read_text(encoding="utf-8")
-    assert "os.read raises at call 1 from client.py:7 in read()" in " ".join(page.split())
-    assert "if os.read raises at client.py:7" in (project.folder / "junit.xml").read_text(encoding="utf-8")
+    reads = line_of("the text", CLIENT)
+    assert f"os.read raises at call 1 from client.py:{reads} in read()" in " ".join(page.split())
+    assert f"if os.read raises at client.py:{reads}" in (project.folder / "junit.xml").read_text(encoding="utf-8")
 
 
 def test_an_unknown_function_is_refused_before_a_test_runs(project_here: Project) -> None:

@@ -130,45 +130,8 @@ def test_what_a_conftest_ends_with_the_session_is_begun_in_each_process(project:
     assert set(how(outcome).values()) == {"conftest.py has the hook pytest_unconfigure"}
 
 
-# All that a test might notice of the process that it runs in. What differs between any two processes is left out.
-STATE = """
-    import atexit, os, random, signal, sys, tempfile, threading, weakref
-    import pytest
-
-    random.seed(5)
-    FORKS, NUMBERS = [], []
-    os.register_at_fork(before=lambda: FORKS.append("before"), after_in_child=lambda: FORKS.append("child"))
-    FOLDER = tempfile.TemporaryDirectory(dir=os.path.dirname(__file__))
-    atexit.register(os.rmdir, os.path.join(FOLDER.name, "inner"))
-    os.mkdir(os.path.join(FOLDER.name, "inner"))
-    os.umask(0o27)
-    signal.signal(signal.SIGUSR1, lambda *_: None)
-    print("said on import")
-
-    @pytest.mark.fd_budget(0)
-    @pytest.mark.parametrize("test", "ab")
-    def test_it(test, tmp_path, request):
-        NUMBERS.append(test)
-        if len(NUMBERS) > 1: return
-        print("random", random.random(), FORKS, os.path.isdir(os.path.join(FOLDER.name, "inner")))
-        print("signals", [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)])
-        print("masks", signal.pthread_sigmask(signal.SIG_BLOCK, []), oct(os.umask(0o22)), os.getcwd() == request.config.rootpath)
-        print("processes", os.getsid(0) == os.getpgrp() == os.getpid(), threading.active_count(), threading.main_thread().native_id == os.getpid())
-        print("files", sorted(os.readlink(f"/proc/self/fd/{one}").split(":")[0].split("/")[1] for one in (0, 1, 2)), len(os.listdir("/proc/self/fd")))
-        print("paths", [one for one in sys.path if "leakcheck" not in one], sys.argv[1:], tmp_path.name, sorted(os.listdir(tmp_path.parent)))
-        print("environment", sorted(os.environ))
-        print("input", os.read(0, 1), type(sys.stdin).__name__, os.register_at_fork)
-        sys.stderr.write("to stderr")
-        os.write(1, b"to the descriptor")
-        if not os.fork(): os._exit(len(FORKS))
-        print("forked", os.waitstatus_to_exitcode(os.wait()[1]))
-        tempfile.TemporaryDirectory(dir=os.path.dirname(__file__))
-        weakref.finalize(test_it, open, os.path.join(os.path.dirname(__file__), f"finalized-{test}"), "w")
-"""
-
-
 def test_a_forked_process_is_like_a_started_one(project: Project) -> None:
-    project.write("test_it.py", STATE)
+    project.copy("program_that_shows_its_process.py")
     forked = project.run(ISOLATE, "-rP", "--leakcheck-iterations=4")
     assert set(how(forked).values()) == {""}
     # What modules begin ends once all have run, and what tests begin with their process.

@@ -37,46 +37,8 @@ def runs(folder: Path, name: str) -> int:
 
 @pytest.mark.parametrize("isolate", variants([()], [("--leakcheck-isolate",)]), ids=["in place", "isolated"])
 def test_a_test_that_forks(project: Project, isolate: tuple[str, ...]) -> None:
-    outcome = project.run_test(
-        _COUNTED
-        + """
-    pytestmark = [pytest.mark.fd_budget(0), pytest.mark.leakcheck(iterations=13, warmup=1, resources=["fd"])]
-
-    @pytest.fixture
-    def undone():
-        yield
-        with Path("undone").open("a") as file: file.write("x")
-
-    def test_returns(undone):
-        begin("returns")
-        fork()
-
-    def test_exits():
-        begin("exits")
-        if not fork(): sys.exit()
-
-    def test_raises():
-        begin("raises")
-        if not fork(): raise ValueError("in the child")
-
-    def test_interrupted():
-        begin("interrupted")
-        if not fork(): raise KeyboardInterrupt
-
-    @pytest.fixture
-    def forking(): fork()
-
-    def test_in_set_up(forking): begin("set_up")
-
-    def test_waited_for():
-        begin("waited")
-        if not fork(): os._exit(0)
-
-    def test_after(): begin("after")
-    """,
-        *isolate,
-        "-rA",
-    )
+    project.copy("program_that_forks.py")
+    outcome = project.run(*isolate, "-rA")
     assert outcome.text.count("= 7 passed in ") == 1, outcome.text
     assert {one["verdict"] for one in outcome.findings} == {"ok"}
     # One warm-up, 13 judged, one logged; each in the process that pytest was started in.

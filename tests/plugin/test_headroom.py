@@ -11,66 +11,12 @@ from projects import Outcome, Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
 
-TESTS = """
-    import pytest
-    KEPT = []
-
-    @pytest.mark.leakcheck_ceiling(fd=128)
-    def test_descriptors():
-        for _ in range(9):
-            KEPT.append(open(__file__))
-
-    @pytest.mark.leakcheck_ceiling(fd=256)
-    def test_found_before():
-        for _ in range(9):
-            KEPT.append(open(__file__))
-
-    @pytest.mark.leakcheck_ceiling(fd=256)
-    def test_fixed():
-        for _ in range(9):
-            open(__file__).close()
-
-    runs = []
-
-    @pytest.mark.leakcheck_ceiling(fd=64)
-    def test_needs_more():
-        runs.append(1)
-        files = [open(__file__) for _ in range(10 if len(runs) < 6 else 80)]
-        for file in files:
-            file.close()
-
-    @pytest.mark.leakcheck_ceiling(fd=64)
-    def test_needs_more_in_warm_up():
-        runs.append(1)
-        for file in [open(__file__) for _ in range(10 if len(runs) < 2 else 80)]:
-            file.close()
-
-    @pytest.mark.fd_budget(0)
-    @pytest.mark.leakcheck_ceiling(rss="300 MiB")
-    def test_memory():
-        KEPT.append(bytearray(24 << 20))
-
-    @pytest.mark.rss_budget("1 KiB")
-    @pytest.mark.leakcheck_ceiling(rss="64 MiB")
-    @pytest.mark.parametrize("blocks", [1600, 1700])
-    def test_small_blocks(blocks):
-        KEPT.append([bytearray(1000) for _ in range(blocks)])
-
-    @pytest.mark.leakcheck_ceiling(rss="1 MiB")
-    def test_too_low():
-        pass
-
-    @pytest.mark.leakcheck_ceiling(fd=256)
-    def test_steps(leakcheck):
-        for step in leakcheck.steps(fd=0):
-            KEPT.append(open(__file__))
-"""
-
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("ceilings"))
-    return project.run_test(TESTS, "--leakcheck-summary=all", "-rs")
+    project.copy("arms_under_ceilings.py")
+    return project.run("--leakcheck-summary=all", "-rs")
 
 
 def test_descriptors_that_run_out_before_a_verdict_are_a_leak(ran: Outcome) -> None:

@@ -112,52 +112,6 @@ def test_every_form(project: Project, arm: str, workers: str) -> None:
         assert {one["verdict"] for one in outcome.findings} == {"ok"}
 
 
-OUTCOMES = """
-    import sys, warnings
-    import pytest
-    from pytest_leakcheck import LeakError
-
-    pytestmark = pytest.mark.fd_budget(0)
-    KEPT = []
-
-    def test_skips(): pytest.skip("not here")
-
-    @pytest.mark.skipif(True, reason="never here")
-    def test_skipif(): pass
-
-    @pytest.mark.xfail(reason="known")
-    def test_xfail(): assert False
-
-    @pytest.mark.xfail(raises=LeakError, strict=True)
-    def test_known_leak(): KEPT.append(open(__file__))
-
-    def test_fails(record_property):
-        print("said before")
-        print("to stderr", file=sys.stderr)
-        record_property("answer", 42)
-        assert [1, 2] == [1, 3], "my own failure"
-
-    def test_subtests(subtests):
-        for number in range(3):
-            with subtests.test("number", number=number):
-                assert number != 1
-
-    @pytest.fixture
-    def broken(): raise ValueError("set-up")
-
-    def test_set_up(broken): pass
-
-    @pytest.fixture
-    def breaks():
-        yield
-        raise ValueError("tear-down")
-
-    def test_tear_down(breaks): pass
-
-    def test_warns(): warnings.warn("look out", FutureWarning)
-
-    def test_clean(): print("all is well")
-"""
 # What differs between any two runs of pytest.
 UNSTEADY = (
     (r" in \d+\.\d+s( \(\d.*\))?", " in N s"),
@@ -171,7 +125,7 @@ UNSTEADY = (
 
 
 def test_outcomes_are_shown_as_if_the_test_had_run_here(project: Project) -> None:
-    project.write("test_it.py", OUTCOMES)
+    project.copy("program_with_each_outcome.py")
     # In the newer family, pytest warns of record_property, where it writes the file.
     arguments = ("-rA", "-v", "--junitxml=junit.xml", "-o", "junit_family=xunit1")
     here = project.run(*arguments)

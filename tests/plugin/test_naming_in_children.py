@@ -15,126 +15,6 @@ from projects import Outcome, Project, line_of
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
-# Each test gives a worker one piece of work, which leaks in the line that ends in LEAK. Workers outlive the iterations.
-WORKERS = """
-    import ctypes, multiprocessing, os, subprocess, sys, threading
-    import pytest
-
-    LEAKY = True
-    KEPT = []
-    libc = ctypes.CDLL(None)
-
-    def finish(file):
-        if LEAKY:
-            KEPT.append(file)
-        else:
-            os.close(file)
-
-    def in_python(path):
-        file = os.open(path, os.O_RDONLY)  # of test_forked LEAK
-        finish(file)
-
-    def in_c(path):
-        file = libc.open(path.encode(), os.O_RDONLY)  # of test_opened_in_c LEAK
-        finish(file)
-
-    def after_others(path):
-        for _ in range(20):
-            os.close(os.open(path, os.O_RDONLY))
-        file = os.dup(0)  # of test_churn LEAK
-        finish(file)
-
-    def count_up():
-        for number in range(200_000):
-            pass
-
-    def busy(path):
-        count_up()
-        file = os.open(path, os.O_RDONLY)  # of test_busy LEAK
-        finish(file)
-
-    def work_to_do(worker):
-        work, done = threading.Event(), threading.Event()
-        KEPT.append((work, done))
-        threading.Thread(target=worker, args=(work, done), daemon=True).start()
-
-    def opens(work, done):
-        while work.wait():
-            work.clear()
-            finish(os.open(__file__, os.O_RDONLY))
-            done.set()
-
-    def in_thread(path):
-        if not KEPT:
-            work_to_do(opens)
-        work, done = KEPT[0]
-        done.clear()
-        work.set()
-        done.wait()
-
-    def of_context(name):
-        @pytest.fixture(scope="module")
-        def pool():
-            with multiprocessing.get_context(name).Pool(1) as pool:
-                yield pool
-        return pool
-
-    forked, spawned, served = of_context("fork"), of_context("spawn"), of_context("forkserver")
-    forked_for_c, forked_for_churn, forked_for_busy, forked_for_thread = (of_context("fork") for _ in range(4))
-
-    @pytest.mark.fd_budget(0)
-    def test_forked(forked):
-        forked.apply(in_python, (__file__,))
-
-    @pytest.mark.fd_budget(0)
-    def test_opened_in_c(forked_for_c):
-        forked_for_c.apply(in_c, (__file__,))
-
-    @pytest.mark.fd_budget(0)
-    def test_churn(forked_for_churn):
-        forked_for_churn.apply(after_others, (__file__,))
-
-    @pytest.mark.fd_budget(0)
-    def test_busy(forked_for_busy):
-        forked_for_busy.apply(busy, (__file__,))
-
-    @pytest.mark.fd_budget(0)
-    def test_in_a_thread(forked_for_thread):
-        forked_for_thread.apply(in_thread, (__file__,))
-
-    def in_spawned(path):
-        file = os.open(path, os.O_RDONLY)  # of test_spawned LEAK
-        finish(file)
-
-    def in_served(path):
-        file = os.open(path, os.O_RDONLY)  # of test_served LEAK
-        finish(file)
-
-    @pytest.mark.fd_budget(0)
-    def test_spawned(spawned):
-        spawned.apply(in_spawned, (__file__,))
-
-    @pytest.mark.fd_budget(0)
-    def test_served(served):
-        served.apply(in_served, (__file__,))
-
-    PROGRAM = "import sys\\nfor line in sys.stdin: (open('/dev/null').fileno() if line == 'no\\\\n' else KEPT.append(open('/dev/null'))); print('done', flush=True)"
-
-    @pytest.fixture(scope="module")
-    def program():
-        command = [sys.executable, "-c", "KEPT = []; exec(sys.argv[1])".replace("exec", "import sys; exec"), PROGRAM]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            yield process
-            # The tracer's signal would have ended it.
-            assert process.poll() is None
-            process.stdin.close()
-
-    @pytest.mark.fd_budget(0)
-    def test_program(program):
-        program.stdin.write(b"yes\\n" if LEAKY else b"no\\n")
-        program.stdin.flush()
-        assert program.stdout.readline() == b"done\\n"
-"""
 NAMED = ("test_forked", "test_opened_in_c", "test_churn", "test_busy", "test_spawned", "test_served")
 # Why no line is known.
 UNNAMED = {
@@ -146,7 +26,7 @@ UNNAMED = {
 @pytest.fixture(scope="module")
 def leaky(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, str]:
     project = Project(tmp_path_factory.mktemp("leaky"))
-    path = project.write("test_workers.py", WORKERS)
+    path = project.copy("arms_of_workers.py", "test_workers.py")
     return project.run(), path.read_text()
 
 
@@ -189,54 +69,17 @@ def test_where_no_line_is_known_the_reason_is_given(leaky: tuple[Outcome, str], 
 
 
 def test_the_fixed_workers_say_nothing(project: Project) -> None:
-    project.write("test_workers.py", WORKERS.replace("LEAKY = True", "LEAKY = False"))
+    project.copy("arms_of_workers.py", "test_workers.py", LEAKY=False)
     # Python 3.12 and later warn of a fork of a process that has threads.
     outcome = project.run("-W", "ignore::DeprecationWarning")
     assert outcome.last_line == f"{len(NAMED) + len(UNNAMED)} passed", outcome.text
     assert set(outcome.verdicts.values()) == {"ok"}
 
 
-LOADER = """
-    import os
-    import pytest
-
-    torch = pytest.importorskip("torch")
-    KEPT = []
-
-    class Frames(torch.utils.data.Dataset):
-        def __len__(self):
-            return 10_000
-
-        def __getitem__(self, index):
-            file = os.open(__file__, os.O_RDONLY)  # of test_next LEAK
-            KEPT.append(file) if LEAKY else os.close(file)
-            return index
-
-    @pytest.fixture(scope="module")
-    def batches():
-        # A tensor would have a descriptor while it is in transit.
-        loader = torch.utils.data.DataLoader(
-            Frames(), batch_size=4, num_workers=1, collate_fn=list, multiprocessing_context=CONTEXT, prefetch_factor=1
-        )
-        return iter(loader)
-
-    @pytest.mark.fd_budget(0)
-    def test_next(batches):
-        next(batches)
-        wait_until_idle(batches)
-
-    def wait_until_idle(batches):
-        import time
-        while batches._index_queues[0]._reader.poll() or not batches._worker_result_queue._reader.poll():
-            time.sleep(0.001)
-"""
-
-
 @pytest.mark.parametrize("context", ["fork", pytest.param("forkserver", marks=pytest.mark.laboratory)])
 def test_the_line_in_a_worker_of_a_dataloader_is_named(project: Project, context: str) -> None:
     pytest.importorskip("torch")
-    loader = f"CONTEXT = {context!r}\n" + LOADER.replace("\n    ", "\n")
-    path = project.write("test_loader.py", f"LEAKY = True\n{loader}")
+    path = project.copy("arms_of_dataloaders.py", "test_loader.py", CONTEXT=context)
     outcome = project.run()
     found = outcome.finding("::test_next")
     assert found["verdict"] == "leak", outcome.text
@@ -244,51 +87,14 @@ def test_the_line_in_a_worker_of_a_dataloader_is_named(project: Project, context
     assert found["site"]["line"] == line_of("test_next LEAK", path.read_text()), outcome.text
     assert found["culprit"]["where"]["process"] == "child process pt_data_worker"
 
-    project.write("test_loader.py", f"LEAKY = False\n{loader}")
+    project.copy("arms_of_dataloaders.py", "test_loader.py", CONTEXT=context, LEAKY=False)
     outcome = project.run()
     assert outcome.verdicts == {("test_next", "fd"): "ok"}, outcome.text
 
 
-CYCLES = """
-    import multiprocessing, os
-    import pytest
-
-    LEAKY = True
-
-    class Source:
-        def __init__(self, path):
-            self.number = os.open(path, os.O_RDONLY)  # of the cycle LEAK
-            self.itself = self
-
-        def close(self):
-            if self.number >= 0:
-                os.close(self.number)
-                self.number = -1
-
-        __del__ = close
-
-    def read(path):
-        source = Source(path)
-        if not LEAKY:
-            source.close()
-        # The collector runs after some hundred or thousand new objects.
-        return len([[] for _ in range(10_000)])
-
-    @pytest.fixture(scope="module")
-    def pool():
-        with multiprocessing.get_context(CONTEXT).Pool(1) as pool:
-            yield pool
-
-    @pytest.mark.fd_budget(0)
-    def test_read(pool):
-        pool.apply(read, (__file__,))
-"""
-
-
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_what_only_the_collector_of_a_worker_releases_is_unclosed_with_its_line(project: Project, context: str) -> None:
-    text = f"CONTEXT = {context!r}\n" + CYCLES.replace("\n    ", "\n")
-    path = project.write("test_cycles.py", text)
+    path = project.copy("arms_of_cycles_in_workers.py", "test_cycles.py", CONTEXT=context)
     outcome = project.run()
     found = outcome.finding("::test_read")
     assert found["verdict"] == "unclosed", outcome.text
@@ -300,7 +106,7 @@ def test_what_only_the_collector_of_a_worker_releases_is_unclosed_with_its_line(
     ), outcome.text
     assert {one["what"] for one in found["held"]} == {str(path)}
 
-    project.write("test_cycles.py", text.replace("LEAKY = True", "LEAKY = False"))
+    project.copy("arms_of_cycles_in_workers.py", "test_cycles.py", CONTEXT=context, LEAKY=False)
     outcome = project.run()
     assert outcome.verdicts == {("test_read", "fd"): "ok"}, outcome.text
 

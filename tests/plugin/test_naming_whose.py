@@ -8,41 +8,9 @@ import pytest
 
 from projects import Outcome, Project, line_of
 
-FIXTURES = """
-    import os
-    import pytest
-
-    LEAKY = True
-    KEPT = []
-
-    @pytest.fixture
-    def pipeline():
-        file = os.open(__file__, os.O_RDONLY)  # of test_setup LEAK
-        yield file
-        if LEAKY:
-            KEPT.append(file)
-        else:
-            os.close(file)
-
-    @pytest.fixture
-    def summary():
-        yield
-        file = os.open(__file__, os.O_RDONLY)  # of test_teardown LEAK
-        if not LEAKY:
-            os.close(file)
-
-    @pytest.mark.fd_budget(0)
-    def test_setup(pipeline):
-        pass
-
-    @pytest.mark.fd_budget(0)
-    def test_teardown(summary):
-        pass
-"""
-
 
 def test_a_fixture_is_blamed_in_the_phase_in_which_it_leaks(project: Project) -> None:
-    path = project.write("test_it.py", FIXTURES)
+    path = project.copy("arms_of_fixtures.py")
     leaky = project.run()
     for test, fixture, phase, shown in (
         ("test_setup", "pipeline", "setup", "set-up"),
@@ -54,7 +22,7 @@ def test_a_fixture_is_blamed_in_the_phase_in_which_it_leaks(project: Project) ->
         assert (where["fixture"], where["phase"]) == (fixture, phase)
         assert f"in fixture {fixture}, {shown}, not in the test function itself" in leaky.text
     assert leaky.finding("test_setup")["owner"]["name"] == "test_it.KEPT"
-    path.write_text(path.read_text().replace("LEAKY = True", "LEAKY = False"))
+    project.copy("arms_of_fixtures.py", LEAKY=False)
     fixed = project.run()
     assert fixed.status == 0, fixed.text
 
@@ -128,41 +96,9 @@ def test_an_installed_package_whose_tests_run_is_the_projects_and_what_it_calls_
     assert (site["file"], site["line"]) == (str(installed / "group/frames/__init__.py"), 2), ran.text
 
 
-HELD = """
-    import tempfile
-    from pathlib import Path
-    import pytest
-
-    LEAKY = True
-    KEPT, ERRORS, FILES = [], [], []
-
-    @pytest.mark.heap_budget("16 B")
-    def test_payload():
-        KEPT.append([bytearray(1 << 20)])
-        if not LEAKY:
-            KEPT.pop()
-
-    @pytest.mark.object_budget(0)
-    def test_errors():
-        try:
-            {}["missing"]
-        except KeyError as error:
-            ERRORS.append(error)
-        if not LEAKY:
-            ERRORS.clear()
-
-    @pytest.mark.fd_budget(0)
-    def test_files():
-        path = Path(tempfile.gettempdir(), f"part-{len(FILES)}.bin")
-        FILES.append(path.open("w"))
-        path.unlink()
-        if not LEAKY:
-            FILES.pop().close()
-"""
-
-
 def test_the_payload_comes_first_until_the_leak_is_fixed(project: Project) -> None:
-    leaky = project.run_test(HELD)
+    project.copy("arms_that_hold.py")
+    leaky = project.run()
     found = leaky.finding("test_payload", "heap")
     assert found["verdict"] == "leak"
     assert found["held"][0]["what"] == "bytearray"
@@ -173,7 +109,8 @@ def test_the_payload_comes_first_until_the_leak_is_fixed(project: Project) -> No
     (files,) = leaky.finding("test_files")["held"]
     assert files["what"].endswith("/part-*.bin")
     assert files["count"] >= 17
-    assert set(project.run_test(HELD.replace("LEAKY = True", "LEAKY = False")).verdicts.values()) == {"ok"}
+    project.copy("arms_that_hold.py", LEAKY=False)
+    assert set(project.run().verdicts.values()) == {"ok"}
 
 
 FOREIGN = """

@@ -63,33 +63,6 @@ def test_a_missing_instrument(project: Project) -> None:
     assert strict.last_line == "2 failed"
 
 
-RUNS_OF_EACH_KIND = """
-    import os, sys
-    import pytest
-
-    RUNS = []
-
-    @pytest.fixture(autouse=True, scope="module")
-    def counted():
-        yield
-        print("RUNS", {name: RUNS.count(name) for name in sorted(set(RUNS))})
-
-    @pytest.mark.fd_budget(0)
-    def test_repeated(): RUNS.append("repeated")
-
-    @pytest.mark.leakcheck(isolate=True)
-    def test_isolated():
-        assert "GLIBC_TUNABLES" not in os.environ
-        RUNS.append("isolated")
-
-    @pytest.mark.scaling_budget("rows", [4, 8, 16], heap="O(n)")
-    def test_sizes(rows): RUNS.append("sizes")
-
-    def test_loop(leakcheck):
-        for step in leakcheck.steps(fd=0): RUNS.append("loop")
-
-    def test_plain(): RUNS.append("plain")
-"""
 # A debugger that continues at once, because its input is not a terminal.
 _UNATTENDED = """
     import pdb
@@ -116,7 +89,7 @@ ATTACHED = {
 
 @pytest.mark.parametrize("kind", [*ATTACHED, "trace"])
 def test_under_a_debugger_each_test_runs_once(project: Project, kind: str) -> None:
-    project.write("test_it.py", RUNS_OF_EACH_KIND)
+    project.copy("program_that_counts_its_runs.py")
     project.write("stub/attached.py", ATTACHED.get(kind, _UNATTENDED))
     options = ("--trace", "--pdbcls=attached:Unattended") if kind == "trace" else ("-p", "attached")
     outcome = project.run("-s", *options, PYTHONPATH="stub")
@@ -133,64 +106,8 @@ def test_under_a_debugger_each_test_runs_once(project: Project, kind: str) -> No
 
 def test_after_a_breakpoint_the_test_is_not_repeated(project: Project) -> None:
     project.write("stub/unattended.py", _UNATTENDED)
-    outcome = project.run_test(
-        HEAD
-        + """
-    RUNS = []
-
-    @pytest.fixture(autouse=True, scope="module")
-    def counted():
-        yield
-        print("RUNS", {name: RUNS.count(name) for name in sorted(set(RUNS))})
-
-    def count(name):
-        RUNS.append(name)
-        return RUNS.count(name)
-
-    @pytest.mark.fd_budget(0)
-    def test_first():
-        leak()
-        count("first")
-        breakpoint()
-
-    @pytest.mark.fd_budget(0)
-    def test_set_trace():
-        count("set_trace")
-        import pdb; pdb.set_trace()
-
-    @pytest.mark.fd_budget(0)
-    def test_fifth():
-        if count("fifth") == 5:
-            breakpoint()
-            assert 0, "in the fifth iteration"
-
-    @pytest.fixture
-    def stops(): breakpoint()
-
-    @pytest.mark.fd_budget(0)
-    def test_in_set_up(stops): count("set_up")
-
-    def test_loop(leakcheck):
-        for step in leakcheck.steps(fd=0):
-            if count("loop") == 3: breakpoint()
-
-    def test_block(leakcheck):
-        with leakcheck.budget(fd=0):
-            leak()
-            breakpoint()
-
-    @pytest.mark.leakcheck(isolate=True)
-    def test_isolated():
-        count("isolated")
-        breakpoint()
-
-    @pytest.mark.fd_budget(0)
-    def test_never(): leak()
-    """,
-        "-s",
-        "--pdbcls=unattended:Unattended",
-        PYTHONPATH="stub",
-    )
+    project.copy("program_with_breakpoints.py")
+    outcome = project.run("-s", "--pdbcls=unattended:Unattended", PYTHONPATH="stub")
     assert outcome.last_line == "1 failed, 7 passed", outcome.text
     assert "RUNS {'fifth': 5, 'first': 1, 'isolated': 1, 'loop': 3, 'set_trace': 1, 'set_up': 1}" in outcome.text
     # The isolated test stops in its subprocess, and again in this process, which has the terminal.

@@ -29,39 +29,8 @@ def given_project(project: Project) -> Project:
 
 
 def test_methods_of_classes(given_project: Project) -> None:
-    outcome = given_project.run_test(
-        _HEAD
-        + """
-    pytestmark = pytest.mark.fd_budget(0)
-
-    class TestPlain:
-        @given(st.integers())
-        def test_method(self, number): pass
-
-        @given(number=st.integers())
-        @pytest.mark.parametrize("parameter", [1, 2])
-        def test_parameters(self, number, parameter): pass
-
-    class TestOfUnittest(unittest.TestCase):
-        @given(st.integers())
-        def test_case(self, number): pass
-
-    @given(st.integers())
-    def test_function(number): pass
-
-    class Machine(RuleBasedStateMachine):
-        @rule(number=st.integers())
-        def step(self, number): pass
-
-    TestMachine = Machine.TestCase
-    TestMachine.settings = settings(max_examples=5, stateful_step_count=5)
-
-    class TestLeaky:
-        @settings(max_examples=5)
-        @given(st.integers(0, 1000))
-        def test_leaks(self, number): KEPT.append(os.open(__file__, os.O_RDONLY))
-    """
-    )
+    given_project.copy("program_with_hypothesis.py")
+    outcome = given_project.run()
     assert outcome.last_line == "1 failed, 6 passed", outcome.text
     assert outcome.verdicts.pop(("test_leaks", "fd")) == "leak"
     assert outcome.finding("test_leaks")["slope"] == 5.0
@@ -142,42 +111,9 @@ def test_it_is_not_loaded_for_others(project: Project) -> None:
     assert ran.last_line == "1 passed"
 
 
-FLAKY = """
-    import os
-    from pathlib import Path
-    import pytest
-
-    KEPT, RUNS = [], Path(__file__).with_name("runs")
-
-    def attempt(name):
-        with RUNS.open("a") as file: file.write(f"{name} ")
-        return RUNS.read_text().split().count(name)
-
-    def test_flaky(): assert attempt("flaky") == 3
-
-    def test_fails(): assert attempt("fails") == 0
-
-    @pytest.mark.flaky(reruns=1)
-    def test_marked_flaky(): assert attempt("marked") == 2
-
-    @pytest.fixture(scope="module")
-    def server(): assert attempt("server") == 2
-
-    def test_set_up(server): pass
-
-    class TestIt:
-        def test_state(self):
-            assert not hasattr(self, "been_here")
-            self.been_here = True
-            assert attempt("state") == 2
-
-    def test_passes(): pass
-
-    def test_subtests(subtests):
-        with subtests.test(): assert attempt("subtests") == 0
-"""
 LEAK = """
-    def test_leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
+import os
+def test_leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
 """
 FAILING = ("flaky", "fails", "marked", "server", "state")
 
@@ -190,7 +126,7 @@ def outcomes(text: str) -> list[tuple[str, str]]:
 def test_a_failed_first_iteration_is_the_first_attempt(project: Project, arguments: tuple[str, ...]) -> None:
     runs, said = {}, {}
     for judged in (False, True):
-        project.write("test_it.py", FLAKY)
+        project.copy("program_with_flaky_tests.py")
         project.write("runs", "")
         ran = project.run(
             "--reruns=2", "-rA", *arguments, *(["--leakcheck-scope=all"] if judged else []), leakcheck=False
@@ -201,7 +137,8 @@ def test_a_failed_first_iteration_is_the_first_attempt(project: Project, argumen
     assert said[True] == said[False], ran.text
     assert runs[True] == runs[False] == {"flaky": 3, "fails": 3, "marked": 2, "server": 2, "state": 2}
     # A leak is no failure to try again.
-    project.write("test_it.py", FLAKY + LEAK)
+    path = project.copy("program_with_flaky_tests.py")
+    path.write_text(path.read_text() + LEAK)
     project.write("runs", "")
     ran = project.run("--reruns=2", "-rA", "--leakcheck-scope=all", *arguments, leakcheck=False)
     leaky = [row for row in outcomes(ran.text) if row[1] == "test_leak"]
@@ -210,7 +147,8 @@ def test_a_failed_first_iteration_is_the_first_attempt(project: Project, argumen
 
 
 def test_each_attempt_has_one_line(project: Project) -> None:
-    ran = project.run_test(FLAKY, "--reruns=2", "-v", "--leakcheck-scope=all", "-k", "flaky or passes", leakcheck=False)
+    project.copy("program_with_flaky_tests.py")
+    ran = project.run("--reruns=2", "-v", "--leakcheck-scope=all", "-k", "flaky or passes", leakcheck=False)
     lines = re.findall(r"(?m)^test_it\.py::(test_flaky|test_passes) ([A-Z]+)", ran.text)
     assert lines == [
         ("test_flaky", "RERUN"),
@@ -220,37 +158,6 @@ def test_each_attempt_has_one_line(project: Project) -> None:
     ]
 
 
-ATTACHES = """
-    import os
-    import allure
-    import pytest
-
-    KEPT = []
-
-    @pytest.fixture
-    def page():
-        allure.attach("opened", name="page")
-        yield
-        print("closed")
-
-    @pytest.mark.parametrize("n", [1])
-    @pytest.mark.object_budget(0)
-    def test_clean(n, page):
-        print("hello")
-        allure.dynamic.tag("quick")
-        with allure.step("look"):
-            allure.attach("seen", name="picture")
-
-    @pytest.mark.fd_budget(0)
-    def test_fails():
-        allure.attach("seen", name="picture")
-        assert 0
-
-    @pytest.mark.fd_budget(0)
-    def test_leaks():
-        allure.attach("seen", name="picture")
-        KEPT.append(os.open(os.devnull, os.O_RDONLY))
-"""
 SIZES = """
     import pytest
 
@@ -283,7 +190,7 @@ def summary(project: Project) -> tuple[dict[str, tuple[str, dict[str, list[str]]
 @pytest.fixture
 def allure_project(project: Project) -> Project:
     project.write("pytest.ini", "[pytest]\naddopts = --alluredir=results --clean-alluredir\n")
-    project.write("test_it.py", ATTACHES)
+    project.copy("program_that_attaches.py")
     return project
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from shutil import copy
 from typing import Any, Final
 
 import pytest
@@ -64,7 +63,7 @@ def environment(system: str, folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize(("system", "left_out"), [("darwin", "heap or process or disk"), ("win32", "thread")])
 def test_what_can_be_counted_is_judged_and_all_else_says_why(project: Project, system: str, left_out: str) -> None:
     arms, reasons = EXPECTED[system]
-    copy(Path(__file__).with_name("sessions") / "arms_of_counters.py", project.folder / "test_it.py")
+    project.copy("arms_of_counters.py")
     given: dict[str, Any] = {**environment(system, project.folder)}
     ran = project.run("-k", f"not ({left_out})", **given)
     assert ran.status == 1

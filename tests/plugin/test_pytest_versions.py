@@ -8,46 +8,6 @@ import pytest
 
 from projects import OLDEST, Project
 
-MIXED = """
-    import os
-    import unittest
-
-    import pytest
-
-    KEPT = []
-
-    def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
-
-    pytestmark = pytest.mark.fd_budget(0)
-
-    def test_leaks(): leak()
-    def test_closes(tmp_path, capsys, caplog, monkeypatch): (tmp_path / "file").write_text("x")
-    def test_fails(): leak(); assert 0
-    def test_skips(): pytest.skip("not here")
-    @pytest.mark.xfail
-    def test_xfails(): assert 0
-    @pytest.mark.parametrize("number", range(2))
-    def test_cases(number): assert number < 1
-
-    class TestFixture:
-        @pytest.fixture(scope="class")
-        def shared(self): yield []
-        def test_leaks(self, shared): leak()
-
-    class TestUnit(unittest.TestCase):
-        def test_passes(self):
-            for number in range(3):
-                with self.subTest(number=number): pass
-        def test_one_fails(self):
-            for number in range(3):
-                with self.subTest(number=number): assert number != 1
-
-    def test_leaks_in_a_subtest(subtests):
-        with subtests.test("one"): pass
-        with subtests.test("two"): leak()
-    def test_a_subtest_fails(subtests):
-        with subtests.test("one"): assert 0
-"""
 VERDICTS = {
     "test_leaks": "leak",
     "test_closes": "ok",
@@ -61,7 +21,8 @@ VERDICTS = {
 @pytest.mark.parametrize("python", [OLDEST, sys.executable], ids=["oldest", "newest"])
 @pytest.mark.parametrize("more", [(), pytest.param(("--leakcheck-isolate",), marks=pytest.mark.laboratory)])
 def test_the_verdicts_are_the_same(project: Project, python: str, more: tuple[str, ...]) -> None:
-    ran = project.run_test(MIXED, "--tb=no", *more, python=python)
+    project.copy("program_with_mixed_tests.py")
+    ran = project.run("--tb=no", *more, python=python)
     found = {one["test"].partition("::")[2]: one["verdict"] for one in ran.findings}
     assert {name: found.get(name) for name in VERDICTS} == VERDICTS, ran.text
     assert "leak" not in {verdict for name, verdict in found.items() if name not in VERDICTS}, ran.text

@@ -15,70 +15,6 @@ from projects import Outcome, Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peaks are read from /proc")
 
-SHARDS = """
-    import os, subprocess, sys, threading, time
-    import pytest
-
-    SHARD = 1 << 20
-
-    @pytest.mark.scaling_budget("shards", [8, 16, 32, 64, 128, 256], rss="O(1)")
-    def test_upload(shards):
-        parts = []
-        for number in range(shards):
-            part = bytearray(b"x") * SHARD
-            if LEAKY:
-                parts.append(part)
-
-    @pytest.mark.scaling_budget("shards", [8, 16, 32, 64], fd="<= 4", reason="the pool has four")
-    def test_files(shards, leakcheck):
-        opened = []
-        for number in range(shards):
-            if not LEAKY and len(opened) == 4:
-                os.close(opened.pop())
-            opened.append(os.open(os.devnull, os.O_RDONLY))
-        leakcheck.checkpoint("opened")
-        for file in opened:
-            os.close(file)
-        leakcheck.checkpoint("closed")
-        leakcheck.checkpoint("closed")
-
-    @pytest.mark.scaling_budget("jobs", [2, 4, 8], thread="2/job", waiting="<= jobs")
-    def test_threads(jobs, leakcheck):
-        end = threading.Event()
-        waiting = []
-        leakcheck.gauge("waiting", lambda: len(waiting))
-        for number in range(jobs * (3 if LEAKY else 1)):
-            thread = threading.Thread(target=end.wait)
-            thread.start()
-            waiting.append(thread)
-        end.set()
-        while waiting:
-            waiting.pop().join()
-
-    def wait_until_sampled():
-        # The parent process samples the children of this one between its sleeps. A fixed time to wait would not do:
-        # on a busy machine, the parent process may get none of it.
-        def sleeps():
-            with open(f"/proc/{os.getppid()}/status") as file:
-                return next(int(line.split()[1]) for line in file if line.startswith("voluntary_ctxt_switches"))
-
-        enough = sleeps() + 10
-        while sleeps() < enough:
-            time.sleep(0.01)
-
-    @pytest.mark.scaling_budget("workers", [1, 2, 4], rss="<= 40 MiB")
-    def test_children(workers, pytestconfig):
-        work = "held = bytearray(b'x') * (24 << 20); print('full', flush=True); input()"
-        started = []
-        for number in range(workers if LEAKY else 1):
-            child = subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            child.stdout.readline()
-            started.append(child)
-        if pytestconfig.getoption("leakcheck"):
-            wait_until_sampled()
-        for child in started:
-            child.communicate(b"end")
-"""
 # What stands still, and a law that is kept.
 CLEAN = {"test_upload": "ok", "test_files": "ok", "test_threads": "ok", "test_children": "ok"}
 
@@ -90,14 +26,14 @@ def write(project: Project, text: str, *, leaky: bool) -> Path:
 @pytest.fixture(scope="module")
 def leaky(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("leaky"))
-    write(project, SHARDS, leaky=True)
+    project.copy("arms_of_sizes.py")
     return project.run("-v")
 
 
 @pytest.fixture(scope="module")
 def fixed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("fixed"))
-    write(project, SHARDS, leaky=False)
+    project.copy("arms_of_sizes.py", LEAKY=False)
     return project.run("-v")
 
 
@@ -155,7 +91,7 @@ def test_the_memory_of_children_counts(leaky: Outcome) -> None:
 
 
 def test_plain_pytest_runs_the_smallest_size_under_the_same_id(project: Project) -> None:
-    write(project, SHARDS, leaky=True)
+    project.copy("arms_of_sizes.py")
     project.write("conftest.py", "def pytest_runtest_call(item): print('SIZE', item.callspec.params)\n")
     plain = project.run("-v", "-s", leakcheck=False)
     assert plain.last_line == "4 passed"
@@ -188,41 +124,6 @@ def test_it_composes_with_parameters_of_the_users_own(project: Project) -> None:
     assert ran.last_line == "1 failed, 1 passed"
 
 
-FAILS = """
-    import os, time
-    import pytest
-
-    pytestmark = pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
-
-    def is_second(n):
-        with open("pids", "a") as file:
-            file.write(f"{os.getpid()} ")
-        print("size", n)
-        return n == 2
-
-    def test_raises(n):
-        if is_second(n): raise ValueError("broken at two")
-
-    def test_skips(n):
-        if is_second(n): pytest.skip("no such size")
-
-    def test_killed(n):
-        if is_second(n): os.kill(os.getpid(), 9)
-
-    def test_exits(n):
-        if is_second(n): os._exit(0)
-
-    def test_killed_beside_a_child(n):
-        if is_second(n):
-            ready, told = os.pipe()
-            child = os.fork() or (os.write(told, b'x'), time.sleep(60))
-            os.read(ready, 1)
-            os.kill(child, 15)
-            os.waitpid(child, 0)
-            os.kill(os.getpid(), 9)
-
-    def test_keeps_its_law(n): is_second(n)
-"""
 HANGS = """
     import os, time
     import pytest
@@ -238,7 +139,8 @@ HANGS = """
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("failed"))
-    ran = project.run_test(FAILS)
+    project.copy("program_that_fails_at_a_size.py")
+    ran = project.run()
     assert not left_over(project.folder)
     return ran
 
@@ -313,43 +215,10 @@ def test_a_gauge_that_is_never_called_is_no_pass(project: Project) -> None:
     assert project.run("--leakcheck-missing=fail").last_line == "1 failed"
 
 
-ODD = """
-    import os, signal
-    import pytest
-
-    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="<= 8 MiB")
-    def test_forked(n):
-        ready, told = os.pipe()
-        children = []
-        for _ in range(n):
-            child = os.fork()
-            if child == 0:
-                held = bytearray(b"x") * (16 << 20)
-                os.write(told, b"x")
-                signal.pause()
-            children.append(child)
-        while n:
-            n -= len(os.read(ready, 4))
-        import time; time.sleep(0.2)
-        for child in children:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-
-    @pytest.mark.scaling_budget("n", [1, 2, 4], thread="<= 3", fd="<= 3")
-    def test_what_children_have_counts(n):
-        import subprocess, sys
-        work = "import threading, os; end = threading.Event(); files = [os.open(os.devnull, 0) for _ in range(9)]; " \\
-               "[threading.Thread(target=end.wait).start() for _ in range(4)]; print('on', flush=True); input(); end.set()"
-        with subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-            child.stdout.readline()
-            child.communicate(b"end")
-"""
-
-
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("odd"))
-    write(project, ODD, leaky=True)
+    project.copy("program_with_children_over_sizes.py")
     return project.run("-rs")
 
 

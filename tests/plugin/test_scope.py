@@ -8,51 +8,6 @@ import pytest
 
 from projects import Project
 
-SUITE = """
-    import os
-    import time
-    import pytest
-
-    KEPT, BOUNDED, RUNS = [], {}, []
-
-    def test_clean(): assert sorted([2, 1]) == [1, 2]
-
-    def test_leak(tmp_path): KEPT.append(open(tmp_path / "log", "w"))
-
-    def test_every_second(runs=[]):
-        runs.append(1)
-        if len(runs) % 2: KEPT.append(os.open(__file__, os.O_RDONLY))
-
-    def test_memory(): KEPT.append([])
-
-    def test_memo(): BOUNDED[len(BOUNDED) % 3] = []
-
-    @pytest.mark.leakcheck(False, reason="keeps them on purpose")
-    def test_opted_out(): KEPT.append(os.open(__file__, os.O_RDONLY))
-
-    @pytest.mark.xfail(run=False, reason="crashes")
-    def test_not_run(): os.abort()
-
-    @pytest.mark.xfail
-    def test_xfails(): assert 0
-
-    def test_skips(): pytest.skip("not here")
-
-    def test_fails(): assert 0
-
-    @pytest.mark.parametrize("numbers", [iter(range(2))])
-    def test_used_up(numbers): next(numbers)
-
-    @pytest.fixture
-    def benchmark(): return lambda call: call()
-
-    def test_benchmark(benchmark): benchmark(lambda: KEPT.append(os.open(__file__, os.O_RDONLY)))
-
-    @pytest.mark.fd_budget(1)
-    def test_marked(): pass
-
-    def test_at_rest(): pass
-"""
 LINE = (
     "14 tests: 4 ok · 3 leak (2 causes) · 1 does not repeat · 6 not judged "
     "(3 fail or skip by themselves, 1 benchmarks, 1 opted out, 1 xfail(run=False)) · repeating took"
@@ -66,7 +21,7 @@ def outcomes(text: str) -> dict[str, str]:
 
 
 def test_all_tests_are_judged_and_accounted_for(project: Project) -> None:
-    project.write("test_it.py", SUITE)
+    project.copy("program_without_marks.py")
     # Other programs change what the folders shared with them hold, and a test that sees that is looked at for longer.
     for arguments in ((), ("-n", "2", "--leakcheck-resources=fd,object")):
         ran = project.run("--leakcheck-scope=all", *arguments)
@@ -95,18 +50,9 @@ def test_it_needs_no_other_option_and_nothing_typed_is_without_effect(project: P
 
 
 def test_if_nothing_may_fail_each_test_has_the_outcome_of_a_plain_run(project: Project) -> None:
-    plain = outcomes(
-        project.run_test(
-            SUITE
-            + """
-    @pytest.mark.arrow_budget(0)
-    def test_no_such_counter(): pass
-""",
-            "-rA",
-            "--tb=no",
-            leakcheck=False,
-        ).text
-    )
+    path = project.copy("program_without_marks.py")
+    path.write_text(path.read_text() + "@pytest.mark.arrow_budget(0)\ndef test_no_such_counter(): pass\n")
+    plain = outcomes(project.run("-rA", "--tb=no", leakcheck=False).text)
     judged = project.run(
         "-rA", "--tb=no", "--leakcheck-scope=all", "--leakcheck-fail-on=none", "--leakcheck-missing=fail"
     )

@@ -144,49 +144,8 @@ def test_one_entry_that_another_process_makes_is_not_held_against_a_level(projec
 def test_the_temporary_folder_is_private_while_a_test_is_judged_and_counted_through_all_levels(
     project: Project, temporary: Path
 ) -> None:
-    outcome = project.run_test(
-        """
-        import os, tempfile
-        from itertools import count
-        from pathlib import Path
-        import pytest
-
-        NUMBERS = count()
-        IMPORTED = tempfile.mkdtemp()
-
-        @pytest.fixture(scope="module")
-        def folder():
-            return tempfile.mkdtemp()
-
-        def leave(*folder):
-            path = os.path.join(*folder, "below")
-            os.makedirs(path, exist_ok=True)
-            # Python raises no audit event for it.
-            os.mkfifo(f"{path}/{next(NUMBERS)}")
-
-        @pytest.mark.disk_budget
-        def test_imported():
-            leave(IMPORTED)
-
-        @pytest.mark.leakcheck(resources=("disk",))
-        def test_of_fixture(folder):
-            leave(folder)
-
-        @pytest.mark.disk_budget
-        def test_below():
-            with open("where", "a") as where:
-                where.write(tempfile.gettempdir() + "\\n")
-            leave(tempfile.gettempdir())
-
-        @pytest.mark.disk_budget(0)
-        def test_of_pytest(tmp_path, tmp_path_factory):
-            (tmp_path / "file").touch()
-            # pytest removes it at the end.
-            tmp_path_factory.mktemp("made")
-        """,
-        "test_it.py",
-        TMPDIR=str(temporary),
-    )
+    project.copy("arms_of_temporary_folders.py")
+    outcome = project.run("test_it.py", TMPDIR=str(temporary))
     assert outcome.verdicts == {
         ("test_imported", "disk"): "leak",
         ("test_of_fixture", "disk"): "leak",
@@ -203,45 +162,11 @@ def test_the_temporary_folder_is_private_while_a_test_is_judged_and_counted_thro
     assert not [*temporary.glob("leakcheck-*")]
 
 
-HOLDS: Final = """
-    import os, tempfile
-    from pathlib import Path
-    import pytest
-
-    NAMES = ("TMPDIR", "TEMP", "TMP", "PYTEST_DEBUG_TEMPROOT")
-    BEFORE = [one in os.environ for one in NAMES if one != "TMPDIR"]
-
-    def check(tmp_path, factory):
-        assert tmp_path.is_relative_to(tempfile.gettempdir())
-        assert tmp_path.parent == factory.getbasetemp()
-        assert [one in os.environ for one in NAMES if one != "TMPDIR"] == BEFORE
-        assert all(os.environ[one] == tempfile.gettempdir() for one in NAMES[:3] if one in os.environ)
-        (tmp_path / "file").write_text("kept")
-
-    @pytest.fixture(scope="module")
-    def made(tmp_path_factory): return tmp_path_factory.mktemp("made")
-
-    @pytest.mark.leakcheck(iterations=5)
-    def test_marked(tmp_path, tmp_path_factory, made):
-        check(tmp_path, tmp_path_factory)
-        assert made.is_relative_to(tempfile.gettempdir().partition("/leakcheck-")[0])
-
-    def test_fixture(leakcheck, tmp_path, tmp_path_factory):
-        check(tmp_path, tmp_path_factory)
-        for _ in leakcheck.steps(100, fd=0):
-            pass
-
-    def test_unmarked(tmp_path, tmp_path_factory, made):
-        check(tmp_path, tmp_path_factory)
-        assert made.is_dir()
-"""
-
-
 @pytest.mark.parametrize("arguments", [(), ("-n1",), ("--basetemp=below",)], ids=str)
 def test_what_holds_of_the_temporary_folders_in_a_plain_session_holds_in_each_run(
     project: Project, temporary: Path, arguments: tuple[str, ...]
 ) -> None:
-    project.write("test_it.py", HOLDS)
+    project.copy("program_with_temporary_folders.py")
     arguments = tuple(one.replace("=below", f"={temporary}/below") for one in arguments)
     outcome = project.run("--leakcheck-scope=all", *arguments, TMPDIR=str(temporary))
     assert outcome.last_line == "3 passed", outcome.text
@@ -255,7 +180,7 @@ def test_what_holds_of_the_temporary_folders_in_a_plain_session_holds_in_each_ru
 
 @pytest.mark.laboratory
 def test_they_hold_in_isolated_tests(project: Project, temporary: Path) -> None:
-    project.write("test_it.py", HOLDS)
+    project.copy("program_with_temporary_folders.py")
     outcome = project.run("--leakcheck-scope=all", "--leakcheck-isolate", TMPDIR=str(temporary))
     assert outcome.last_line == "3 passed", outcome.text
     assert "does not repeat" not in outcome.text, outcome.text

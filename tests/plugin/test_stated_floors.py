@@ -11,49 +11,6 @@ from projects import ROOT, UNNAMED, Outcome, Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 
-HEAD = """
-import json
-import time
-from random import Random
-
-import pyarrow
-import pytest
-
-from sized_leaks import Planted
-
-PLANTED, RANDOM = [], Random(5)
-TREE = {str(number): list(range(number)) for number in range(60)}
-
-
-def planted(*arguments, **more):
-    PLANTED.append(Planted(*arguments, **more))
-    return PLANTED[-1]
-
-
-@pytest.fixture(scope="session", autouse=True)
-def release():
-    yield
-    for one in PLANTED:
-        one.release()
-
-
-def fast():
-    sorted([3, 1, 2])
-
-
-def busy():
-    json.loads(json.dumps(TREE))
-    [bytearray(RANDOM.randrange(600, 5000)) for _ in range(20)]
-
-
-def slow():
-    time.sleep(0.01)
-
-
-def slow_and_busy():
-    for _ in range(20):
-        busy()
-"""
 BODIES = ("fast", "busy", "slow", "slow_and_busy")
 RESOURCES = ("fd", "thread", "process", "shm", "disk", "task", "object", "block", "heap", "arrow", "mmap", "rss")
 # Without a mark, a test is screened; with this mark, it is judged in full, and rss too with budgets of its own.
@@ -66,12 +23,13 @@ MARKS = {
 
 def run(project: Project, tests: dict[str, tuple[str, str, str]]) -> Outcome:
     """Judge tests, each given by its name: its mark, its body, and the arguments of the leak that is planted."""
-    text = HEAD
+    path = project.copy("program_with_planted_leaks.py")
+    text = path.read_text(encoding="utf-8")
     for name, (mark, body, arguments) in tests.items():
         leak = f"leak_{name} = planted({arguments})\n\n\n" if arguments else ""
         text += f"\n\n{leak}{MARKS[mark]}\ndef test_{name}():\n    {body}()\n"
         text += f"    leak_{name}()\n" if arguments else ""
-    (project.folder / "test_it.py").write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     project.write("conftest.py", UNNAMED)
     # On a busy machine, a test that leaks processes takes longer than the usual time.
     return project.run(

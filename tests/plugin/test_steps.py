@@ -47,39 +47,8 @@ def test_a_training_loop(project: Project) -> None:
 
 
 def test_a_loop_that_is_left_early_is_inconclusive(project: Project) -> None:
-    outcome = project.run_test("""
-        import os
-        import pytest
-
-        KEPT = []
-
-        def test_break(leakcheck):
-            for step in leakcheck.steps(fd=0):
-                if step == 5: break
-            for step in leakcheck.steps(thread=0): pass
-
-        def test_return(leakcheck):
-            for step in leakcheck.steps(fd=0):
-                if step == 5: return
-
-        def test_exception(leakcheck):
-            with pytest.raises(ValueError):
-                for step in leakcheck.steps(fd=0): raise ValueError
-
-        def test_suspended(leakcheck):
-            steps = leakcheck.steps(fd=0)
-            for _ in range(6): next(steps)
-
-        def test_never_begun(leakcheck): leakcheck.steps(fd=0)
-
-        def test_to_the_end(leakcheck):
-            for step in leakcheck.steps(fd=0): pass
-
-        def test_after_the_leak_is_known(leakcheck):
-            for step in leakcheck.steps(fd=0):
-                KEPT.append(os.open(__file__, os.O_RDONLY))
-                if step == 21: break
-        """)
+    project.copy("program_that_leaves_loops.py")
+    outcome = project.run()
     assert outcome.last_line == "1 failed, 6 passed", outcome.text
     assert {(one["test"].partition("::")[2], one["resource"]): one["reason"] for one in outcome.findings} == {
         ("test_break", "fd"): "left in step 5, by break, return or an exception",
@@ -128,35 +97,8 @@ def test_a_fixture_that_is_not_used_is_said_with_v(project: Project) -> None:
 
 
 def test_a_block(project: Project) -> None:
-    outcome = project.run_test("""
-        import os
-        KEPT = []
-
-        def test_leaky(leakcheck):
-            with leakcheck.budget(fd=0, rss="64 MiB"):
-                KEPT.append(os.open(__file__, os.O_RDONLY))
-
-        def test_within(leakcheck):
-            with leakcheck.budget(fd=1):
-                KEPT.append(os.open(__file__, os.O_RDONLY))
-
-        def test_fixed(leakcheck):
-            with leakcheck.budget(fd=0, rss="64 MiB"):
-                os.close(os.open(__file__, os.O_RDONLY))
-
-        class Cycle:
-            def __init__(self): self.me, self.file = self, os.open(__file__, os.O_RDONLY)
-            def __del__(self): os.close(self.file)
-
-        def test_unclosed(leakcheck):
-            with leakcheck.budget(fd=0):
-                Cycle()
-
-        def test_own_failure(leakcheck):
-            with leakcheck.budget(fd=0):
-                KEPT.append(os.open(__file__, os.O_RDONLY))
-                raise ValueError("mine")
-        """)
+    project.copy("program_with_budgeted_blocks.py")
+    outcome = project.run()
     assert outcome.verdicts == {
         ("test_leaky", "fd"): "over_budget",
         ("test_leaky", "rss"): "ok",
@@ -211,38 +153,9 @@ def test_one_measurement_at_a_time(project: Project) -> None:
     assert ran.last_line == "5 passed"
 
 
-QUEUES = """
-    import os
-    import pytest
-
-    rows, kept = [], []
-
-    @pytest.mark.fd_budget(0)
-    def test_marked(leakcheck):
-        waiting = rows if LEAKY else []
-        waiting.append(1)
-        leakcheck.gauge("waiting", lambda: len(waiting))
-
-    @pytest.mark.fd_budget(0)
-    def test_phases(leakcheck):
-        os.close(os.open(os.devnull, os.O_RDONLY))
-        leakcheck.checkpoint("probed")
-        file = os.open(os.devnull, os.O_RDONLY)
-        kept.append(file) if LEAKY else os.close(file)
-        leakcheck.checkpoint("loaded")
-
-    def test_phases_of_a_loop(leakcheck):
-        for step in leakcheck.steps(fd=0):
-            leakcheck.checkpoint("probed")
-            file = os.open(os.devnull, os.O_RDONLY)
-            kept.append(file) if LEAKY else os.close(file)
-            leakcheck.checkpoint("loaded")
-"""
-
-
 def test_gauges_and_phases_of_a_repeated_test(project: Project) -> None:
-    body = QUEUES.replace("\n    ", "\n")
-    leaky = project.run_test(f"LEAKY = True\n{body}")
+    project.copy("arms_of_gauges_and_phases.py")
+    leaky = project.run()
     found = leaky.finding("test_marked", "gauge:waiting")
     assert (found["verdict"], found["slope"]) == ("leak", 1.0)
     assert found["owner"]["name"] == "test_it.rows"
@@ -254,7 +167,8 @@ def test_gauges_and_phases_of_a_repeated_test(project: Project) -> None:
         {"label": "probed", "amounts": {"fd": 0}, "count": 1},
         {"label": "loaded", "amounts": {"fd": 1}, "count": 1},
     ]
-    fixed = project.run_test(f"LEAKY = False\n{body}")
+    project.copy("arms_of_gauges_and_phases.py", LEAKY=False)
+    fixed = project.run()
     assert fixed.last_line == "3 passed"
     assert fixed.verdicts["test_marked", "gauge:waiting"] == "ok"
 

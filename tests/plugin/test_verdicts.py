@@ -43,48 +43,8 @@ def test_running_out_is_a_leak(project: Project) -> None:
 
 
 def test_the_collector_as_the_user_has_it(project: Project) -> None:
-    outcome = project.run_test("""
-        import gc, os, subprocess, sys
-        import pytest
-
-        class Cycle:
-            def __init__(self): self.me, self.file = self, os.open(__file__, os.O_RDONLY)
-            def __del__(self): os.close(self.file)
-
-        @pytest.fixture(scope="class")
-        def child():
-            with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-                yield
-                process.stdin.close()
-
-        @pytest.mark.fd_budget(0)
-        def test_on(): Cycle()
-
-        @pytest.mark.fd_budget(0)
-        class TestOff:
-            @pytest.fixture(scope="class", autouse=True)
-            def off(self):
-                gc.disable()
-                yield
-                gc.enable()
-                gc.collect()
-            def test_off(self): Cycle()
-            def test_off_beside_a_child(self, child): Cycle()
-
-        @pytest.mark.fd_budget(0, unclosed="allow")
-        def test_allowed(): Cycle()
-
-        @pytest.mark.fd_budget(0, unclosed="warn")
-        def test_warned(): Cycle()
-
-        @pytest.mark.leakcheck
-        def test_by_default(): Cycle()
-
-        def test_left_as_it_was():
-            assert gc.isenabled()
-            assert gc.get_freeze_count() == 0
-            assert gc.callbacks == []
-        """)
+    project.copy("program_with_cycles.py")
+    outcome = project.run()
     assert outcome.verdicts["test_on", "fd"] == "unclosed"
     assert outcome.finding("test_on")["slope"] == 1.0
     assert outcome.finding("test_on")["colour"] == "red"

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,70 +14,7 @@ from projects import UNNAMED, Outcome, Project
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
 
-TRAINING = """
-    import os
-    import pytest
-    import torch
-    from torch import nn
-
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    history = []
-    KEPT = []
-
-    def step():
-        loss = model(torch.randn(32, 64)).pow(2).mean()
-        optimizer.zero_grad()
-        loss.backward(retain_graph=True)
-        optimizer.step()
-        return loss
-
-    @pytest.mark.vram_budget(0)
-    def test_leaky():
-        history.append(step())
-
-    @pytest.mark.vram_budget(0)
-    def test_fixed():
-        last = step().item()
-
-    @pytest.mark.vram_budget(0)
-    @pytest.mark.fd_budget(0)
-    def test_another_leak():
-        step()
-        KEPT.append(os.open(__file__, os.O_RDONLY))
-
-    class Cyclic:
-        def __init__(self):
-            self.me, self.tensor = self, torch.zeros(1000)
-
-    @pytest.mark.vram_budget(0)
-    def test_cycle():
-        Cyclic()
-
-    @pytest.mark.vram_budget(0, unclosed="allow")
-    def test_cycle_allowed():
-        Cyclic()
-
-    @pytest.mark.vram_budget("4 KiB", peak="2 MiB")
-    def test_peak():
-        torch.zeros(1 << 20)
-
-    @pytest.mark.vram_budget("4 KiB", peak="5 MiB")
-    def test_low_peak():
-        torch.zeros(1 << 20)
-
-    @pytest.mark.leakcheck(iterations=20)
-    def test_defaults():
-        step()
-
-    def test_peak_in_a_loop(leakcheck):
-        for _ in leakcheck.steps(vram=0):
-            step()
-
-    def test_low_block(leakcheck):
-        with leakcheck.budget(vram=0):
-            step()
-"""
+TRAINING = "arms_of_training.py"
 # What one graph keeps, in bytes: linear, ReLU and linear give 32 x 64, 32 x 64 and 32 floats, the square needs its input,
 # and the mean is a number. The first layer's own output is not needed once the ReLU is there.
 GRAPH = 4 * (32 * 64 + 32 * 64 + 32 + 1)
@@ -84,7 +22,7 @@ GRAPH = 4 * (32 * 64 + 32 * 64 + 32 + 1)
 
 @pytest.fixture
 def training(project: Project) -> Project:
-    project.write("test_training.py", TRAINING)
+    project.copy(TRAINING, "test_training.py")
     return project
 
 
@@ -106,7 +44,7 @@ def test_without_a_device_no_test_that_bounds_vram_is_green(training: Project) -
 @pytest.fixture(scope="module")
 def accounted(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("accounted"))
-    project.write("test_training.py", TRAINING)
+    project.copy(TRAINING, "test_training.py")
     return project.run("--leakcheck-vram=accounted", "--leakcheck-summary=all", "-k", "not peak")
 
 
@@ -123,7 +61,7 @@ def test_a_loop_that_keeps_its_loss_is_caught_at_one_graph_per_step_and_the_fixe
 
 def test_it_is_named_by_line_shape_owner_and_graph(accounted: Outcome) -> None:
     leaky = accounted.finding("test_leaky", "vram")
-    lines = TRAINING.strip("\n").splitlines()
+    lines = Path(__file__).with_name("sessions").joinpath(TRAINING).read_text(encoding="utf-8").splitlines()
     assert lines[leaky["site"]["line"] - 1].strip() == "loss = model(torch.randn(32, 64)).pow(2).mean()"
     assert leaky["owner"]["name"] == "test_training.history"
     kept = leaky["culprit"]["kept"]
@@ -160,90 +98,11 @@ def test_a_peak_within_one_run_is_held_to_its_bound(training: Project) -> None:
     assert (low["verdict"], low["level"]) == ("ok", 4 << 20)
 
 
-DEVICES = """
-    import pytest
-    from pytest_leakcheck import Device
-
-    MIB = 1 << 20
-
-    class Model(Device):
-        kind = "simulated"
-
-        def __init__(self, name):
-            self.name = name
-            self.given, self.seen, self.lost = 10 * MIB, 500 * MIB, False
-
-        def allocate(self, size, *, seen=True):
-            self.given += size
-            self.seen += size if seen else 0
-
-        def allocated(self):
-            if self.lost:
-                raise RuntimeError("CUDA error: the launch timed out")
-            return self.given
-
-        def driver(self):
-            return self.seen
-
-    FIRST, SECOND = Model("sim:0"), Model("sim:1")
-
-    def pytest_leakcheck_probes(config):
-        return [FIRST, SECOND]
-
-    @pytest.fixture
-    def first():
-        FIRST.lost = False
-        return FIRST
-
-    @pytest.fixture
-    def second():
-        return SECOND
-"""
-ON_DEVICES = """
-    import os
-    import pytest
-    MIB = 1 << 20
-    KEPT = []
-
-    @pytest.mark.vram_budget(0)
-    def test_quiet(first, second):
-        first.allocate(MIB)
-        first.allocate(-MIB)
-
-    @pytest.mark.vram_budget(0)
-    def test_leak_on_the_second(first, second):
-        second.allocate(MIB)
-
-    @pytest.mark.vram_budget(0)
-    def test_unseen_by_the_driver(first, second):
-        first.allocate(MIB, seen=False)
-
-    @pytest.mark.vram_budget(0)
-    def test_of_another_library(first, second):
-        first.seen += MIB
-
-    runs = []
-
-    @pytest.mark.vram_budget(0)
-    @pytest.mark.fd_budget(0)
-    def test_lost(first, second):
-        runs.append(1)
-        first.allocate(MIB, seen=False)
-        first.lost = len(runs) > 8
-
-    @pytest.mark.vram_budget(0)
-    @pytest.mark.fd_budget(0)
-    def test_lost_and_a_leak(first, second):
-        first.lost = True
-        KEPT.append(os.open(__file__, os.O_RDONLY))
-"""
-
-
 @pytest.fixture(scope="module")
 def devices(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     project = Project(tmp_path_factory.mktemp("devices"))
-    project.write("conftest.py", DEVICES)
-    project.write("test_devices.py", ON_DEVICES)
+    project.copy("conftest_with_devices.py", "conftest.py")
+    project.copy("arms_on_devices.py", "test_devices.py")
     return project.run("--leakcheck-summary=all", CI="1")
 
 

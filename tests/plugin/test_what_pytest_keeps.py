@@ -309,46 +309,9 @@ def test_silent_runs_add_nothing_to_junits_file(project: Project) -> None:
 
 def test_what_a_test_puts_in_the_place_of_its_folder_stays(project: Project) -> None:
     project.write("data/golden.txt", "golden")
-    ran = project.run_test(
-        """
-        import os, shutil
-        from pathlib import Path
-        import pytest
-
-        HERE, COUNT = Path(__file__).parent, [0]
-        pytestmark = pytest.mark.leakcheck(iterations=3)
-
-        def copied():
-            COUNT[0] += 1
-            return shutil.copytree(HERE / "data", HERE / f"copy-{COUNT[0]}")
-
-        def test_another_folder(tmp_path):
-            # Made before, or it may get the inode of the other one.
-            other = copied()
-            tmp_path.rmdir()
-            other.rename(tmp_path)
-
-        def test_a_link(tmp_path):
-            tmp_path.rmdir()
-            tmp_path.symlink_to(copied())
-
-        def test_links_inside(tmp_path):
-            (tmp_path / "folder").symlink_to(HERE / "data")
-            (tmp_path / "file").symlink_to(HERE / "data" / "golden.txt")
-            os.link(HERE / "data" / "golden.txt", tmp_path / "name")
-
-        def test_moved_away(tmp_path):
-            tmp_path.rename(copied() / "kept")
-
-        def test_removed_from_within(tmp_path, monkeypatch):
-            monkeypatch.chdir(tmp_path)
-            tmp_path.rmdir()
-        """,
-        "--basetemp=kept",
-        "--leakcheck-fail-on=none",
-        # Or silent runs have their folders in the private folder, and all goes with it.
-        TMPDIR=str(project.folder / "data"),
-    )
+    project.copy("program_that_replaces_folders.py")
+    # In the usual TMPDIR, silent runs have their folders in the private folder, and all goes with it.
+    ran = project.run("--basetemp=kept", "--leakcheck-fail-on=none", TMPDIR=str(project.folder / "data"))
     assert ran.last_line == "5 passed", ran.text
     assert (project.folder / "data" / "golden.txt").read_text() == "golden"
     # Under `tmp_path`, behind links, and where it was moved to: one of each run.
@@ -375,41 +338,8 @@ def test_a_folder_of_a_wider_scope_or_of_another_maker_lives_on(project: Project
         def testdir(): return Path(__file__).parent / "elsewhere"
         """,
     )
-    ran = project.run_test(
-        """
-        import pytest
-
-        pytestmark = pytest.mark.leakcheck(iterations=3)
-
-        def of_scope(scope):
-            class Test:
-                @pytest.fixture(scope=scope)
-                def tmp_path(self, tmp_path_factory):
-                    folder = tmp_path_factory.mktemp(scope)
-                    (folder / "file").touch()
-                    return folder
-
-                def test_one(self, tmp_path): assert (tmp_path / "file").exists()
-                def test_two(self, tmp_path): assert (tmp_path / "file").exists()
-            return Test
-
-        TestClass, TestModule, TestPackage, TestSession = map(of_scope, ["class", "module", "package", "session"])
-
-        @pytest.fixture
-        def numbered(tmp_path_factory): return tmp_path_factory.mktemp("numbered")
-
-        MADE = set()
-
-        def test_made_by_the_factory(numbered): MADE.add(numbered)
-
-        def test_it_stays(): assert len(MADE) > 3 and all(one.exists() for one in MADE)
-
-        def test_elsewhere(tmpdir, testdir): assert (tmpdir / "file").exists()
-        """,
-        *arguments,
-        "--leakcheck-fail-on=none",
-        "-Wignore",
-    )
+    project.copy("program_with_folders_of_scopes.py")
+    ran = project.run(*arguments, "--leakcheck-fail-on=none", "-Wignore")
     assert ran.last_line == "11 passed", ran.text
     assert "does not repeat" not in ran.text, ran.text
     assert (project.folder / "elsewhere" / "file").exists()

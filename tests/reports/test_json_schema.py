@@ -19,54 +19,6 @@ SCHEMA: dict[str, Any] = json.loads(
     (ROOT / "pytest_leakcheck" / "report" / "report.schema.json").read_text(encoding="utf-8")
 )
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-LEAKS = """
-    import gc, os
-    import pytest
-    KEPT = []
-
-    def leak(): KEPT.append(os.open(__file__, os.O_RDONLY))
-
-    @pytest.mark.fd_budget(0, reason="a worker lives for a week")
-    @pytest.mark.heap_budget("1 MiB")
-    def test_leak(): leak()
-
-    @pytest.mark.leakcheck
-    def test_same_cause(): leak()
-
-    @pytest.mark.fd_budget(0)
-    def test_cycle():
-        cycle = [open(__file__)]
-        cycle.append(cycle)
-
-    @pytest.mark.object_budget(0)
-    def test_objects(): KEPT.append([[]])
-
-    @pytest.mark.arrow_budget(0)
-    def test_unavailable(): pass
-
-    @pytest.mark.fd_budget(0)
-    def test_not_repeatable(runs=[]):
-        runs.append(1)
-        assert len(runs) < 6
-
-    @pytest.mark.leakcheck(isolate=True, resources=["fd"])
-    def test_lost(): os._exit(3)
-
-    def test_loops(leakcheck):
-        leakcheck.gauge("entries", lambda: 1, level=1)
-        for _ in leakcheck.steps(fd=0): leakcheck.checkpoint("read")
-
-    @pytest.mark.leakcheck
-    def test_clean(): pass
-
-    def leak_if_it_fails():
-        file = os.open(__file__, os.O_RDONLY)
-        os.close(os.dup(file))
-        os.close(file)
-
-    @pytest.mark.leakcheck(failures=["os.dup"])
-    def test_failing_path(): leak_if_it_fails()
-"""
 SIZES = """
     import pytest
 
@@ -100,7 +52,8 @@ def test_the_schema_is_one_and_is_up_to_date() -> None:
 
 
 def test_reports_of_leaks(project: Project) -> None:
-    project.run_test(LEAKS, "--leakcheck-max-time=5")
+    project.copy("arms_of_the_schema.py")
+    project.run("--leakcheck-max-time=5")
     _first, *findings, last = check(project)
     found = {one["test"].rpartition("::")[2]: one for one in findings}
     assert found["test_leak"]["culprit"]["where"]

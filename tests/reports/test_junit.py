@@ -34,37 +34,6 @@ SUITE = """
 """
 
 
-LOST = """
-    import os, pytest
-
-    @pytest.mark.scaling_budget("jobs", [2, 4, 8], fd="O(1)")
-    def test_sizes_lost(jobs):
-        if jobs == 4: os._exit(3)
-
-    @pytest.mark.scaling_budget("jobs", [2, 4, 8], arrow="O(1)")
-    def test_sizes_unavailable(jobs): pass
-
-    @pytest.mark.scaling_budget("jobs", [2, 4, 8], fd="O(1)")
-    def test_own_failure(jobs): assert jobs < 4
-
-    @pytest.mark.fd_budget(0)
-    @pytest.mark.leakcheck(isolate=True)
-    def test_lost(): os._exit(3)
-
-    @pytest.fixture
-    def ends():
-        yield
-        os._exit(3)
-
-    @pytest.mark.fd_budget(0)
-    @pytest.mark.leakcheck(isolate=True)
-    def test_lost_late(ends): pass
-
-    @pytest.mark.arrow_budget(0)
-    def test_unavailable(): pass
-"""
-
-
 def read(project: Project) -> dict[str, list[tuple[str, str]]]:
     """Return the properties of each test; the parser rejects a file that is not well-formed."""
     cases = ET.parse(project.folder / "junit.xml").iter("testcase")
@@ -114,7 +83,8 @@ def test_a_known_leak_has_the_id_of_its_entry(project: Project) -> None:
 @pytest.mark.laboratory
 @pytest.mark.parametrize("options", variants([()], [("-n", "1")]), ids=" ".join)
 def test_a_lost_test_and_one_that_is_not_judged_have_theirs(project: Project, options: tuple[str, ...]) -> None:
-    outcome = project.run_test(LOST, "--junit-xml=junit.xml", *options)
+    project.copy("program_with_lost_tests.py")
+    outcome = project.run("--junit-xml=junit.xml", *options)
     ids, found = ids_of(outcome), read(project)
     assert found.pop("test_own_failure") == []
     told = {test: properties[0] for test, properties in found.items()}

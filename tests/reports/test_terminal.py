@@ -199,43 +199,7 @@ def test_a_debugger_is_said_to_leave_no_verdict(project: Project) -> None:
 
 
 def test_each_verdict_has_its_letter_and_word(project: Project) -> None:
-    project.write(
-        "test_it.py",
-        """
-        import os
-        import pytest
-
-        KEPT = []
-
-        @pytest.mark.fd_budget(0)
-        def test_leaks(): KEPT.append(os.open(__file__, os.O_RDONLY))
-
-        @pytest.mark.fd_budget(1)
-        def test_two_stay(runs=[]):
-            runs.append(1)
-            if len(runs) in (5, 6): KEPT.append(os.open(__file__, os.O_RDONLY))
-
-        @pytest.mark.fd_budget(0)
-        def test_cycle():
-            cycle = [open(__file__)]
-            cycle.append(cycle)
-
-        @pytest.mark.fd_budget(0)
-        def test_once(runs=[]):
-            runs.append(1)
-            assert len(runs) < 3
-
-        @pytest.mark.arrow_budget(0)
-        def test_no_arrow(): pass
-
-        @pytest.mark.fd_budget(0)
-        def test_own_failure(): assert 0
-
-        def test_two_blocks(leakcheck):
-            with leakcheck.budget(fd=1): pass
-            for _ in leakcheck.steps(fd=0): KEPT.append(os.open(__file__, os.O_RDONLY))
-        """,
-    )
+    project.copy("program_with_each_verdict.py")
     strict = ("--leakcheck-fail-on=leak,over_budget,unclosed,inconclusive", "--leakcheck-missing=fail")
     outcome = project.run(*strict)
     words = ["LEAK", "OVER BUDGET", "UNCLOSED", "INCONCLUSIVE", "UNAVAILABLE", "FAILED", "LEAK"]

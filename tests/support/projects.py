@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
@@ -99,6 +100,15 @@ class Project:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
         return path
+
+    def copy(self, program: str, name: str = "test_it.py", **constants: object) -> Path:
+        """Copy a program of the folder `sessions` beside the calling test, and set constants of the program."""
+        folder = Path(sys._getframe(1).f_code.co_filename).with_name("sessions")
+        text = (folder / program).read_text(encoding="utf-8")
+        for constant, value in constants.items():
+            text, count = re.subn(rf"^{constant} = .*$", f"{constant} = {value!r}", text, flags=re.MULTILINE)
+            assert count == 1, constant
+        return self.write(name, text)
 
     def lines(self, name: str = "findings.json") -> list[dict[str, Any]]:
         """Return the lines of a JSON report as they are: the first, one per finding, and the last."""

@@ -12,38 +12,6 @@ from pytest_leakcheck.watch.history import read_histories
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are watched through /proc")
 
-FIT = """
-import os, sys, warnings
-warnings.simplefilter("ignore")
-import lightning, torch
-from pytest_leakcheck.watch.training import lightning_callback
-
-kept = []
-
-class Model(lightning.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(1, 1)
-
-    def training_step(self, batch, number):
-        kept.append(os.open(os.devnull, os.O_RDONLY))
-        if sys.argv[1] == "fixed":
-            os.close(kept.pop())
-        if sys.argv[1] == "failing" and number == 5:
-            raise ValueError("the fit fails")
-        return self.layer(batch).sum()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-data = torch.utils.data.DataLoader(torch.zeros(100, 1))
-watching = lightning_callback("fit.jsonl", interval=0.0)
-lightning.Trainer(
-    max_epochs=1, callbacks=[watching], accelerator="cpu", logger=False, enable_checkpointing=False,
-    enable_progress_bar=False, enable_model_summary=False,
-).fit(Model(), data)
-"""
-
 
 @pytest.mark.parametrize(
     ("arm", "said", "steps"),
@@ -54,8 +22,7 @@ lightning.Trainer(
     ],
 )
 def test_a_fit(tmp_path: Path, arm: str, said: str, steps: int) -> None:
-    script = tmp_path / "fit.py"
-    script.write_text(FIT, encoding="utf-8")
+    script = Path(__file__).with_name("sessions") / "program_that_fits.py"
     done = subprocess.run(
         [sys.executable, script, arm], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
     )

@@ -61,7 +61,7 @@ def save(*, fixed: bool, folder: Path) -> None:
         shutil.move(name, f"{folder}/saved")
     except BaseException:
         if fixed:
-            os.unlink(name)  # noqa: PTH108 - a path interns its parts, which Python 3.12.1 never frees
+            os.unlink(name)  # not Path.unlink: a path interns its parts, which Python 3.12.1 never frees
         raise
 
 

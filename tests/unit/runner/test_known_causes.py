@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import copy
 from types import ModuleType
 from typing import Any
 
@@ -28,42 +29,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
     pytest.mark.usefixtures("frozen", "impatient"),
 ]
-SOURCE = """
-import os, sys, threading
-
-descriptors, others, by_number, seconds = [], [], {}, []
-turns = iter(range(1_000_000))
-
-class Part: ...
-class Whole:
-    def __init__(self): self.parts = [Part(), Part()]
-class Registry:
-    wholes = []
-
-def adds_path_among_others():
-    first = "%d" % next(turns)
-    sys.path.append("/nowhere/%d" % next(turns))
-    last = "%d" % next(turns)
-def opens(): descriptors.append(os.open(os.devnull, os.O_RDONLY))
-def opens_elsewhere(): descriptors.append(os.open(__file__, os.O_RDONLY))
-def opens_another(): others.append(os.open(os.devnull, os.O_RDONLY))
-def keeps_number(): by_number[next(turns)] = []
-def keeps_whole(): Registry.wholes.append(Whole())
-def keeps_part(): Registry.wholes.append(Part())
-def adds_path(): sys.path.append("/nowhere/%d" % next(turns))
-def adds_other_path(): sys.path.append("/elsewhere/%d" % next(turns))
-def keep(make): by_number[next(turns)] = make()
-def new_list(): return [None]
-def new_set(): return {None}
-class Closed:
-    def __init__(self, number): self.number, self.cycle = number, self
-    def __del__(self): os.close(self.number)
-def opens_in_cycle(): Closed(os.open(os.devnull, os.O_RDONLY))
-def opens_other_in_cycle(): Closed(os.open(__file__, os.O_RDONLY))
-def starts_waiting(number): threading.Thread(target=os.read, args=(number, 1), daemon=True).start()
-def keeps_second():
-    if next(turns) % 2: seconds.append(os.open(os.devnull, os.O_RDONLY))
-"""
+SHOP = Path(__file__).with_name("sessions") / "program_of_a_shop.py"
 Work = Callable[[], object]
 # The iterations in which a cause is confirmed: one that shows which owner grows, then a warm-up, then three.
 CONFIRMED = 5
@@ -72,7 +38,7 @@ CONFIRMED = 5
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A module of a project that leaks."""
-    (tmp_path / "leaky_shop.py").write_text(SOURCE)
+    copy(SHOP, tmp_path / "leaky_shop.py")
     monkeypatch.syspath_prepend(tmp_path)
     set_project(tmp_path, ())
     import leaky_shop  # type: ignore[import-not-found]
@@ -182,7 +148,7 @@ def test_what_everybody_holds_is_confirmed_by_the_line_that_adds_it(
 def test_a_line_of_an_installed_package_is_confirmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "site-packages"
     folder.mkdir()
-    (folder / "installed_shop.py").write_text(SOURCE)
+    copy(SHOP, folder / "installed_shop.py")
     monkeypatch.syspath_prepend(folder)
     import installed_shop  # type: ignore[import-not-found]
 

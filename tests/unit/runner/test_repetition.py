@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,39 +69,15 @@ def test_children_in_cyclic_garbage_are_unclosed() -> None:
     assert verdict_on(lambda: Worker(cyclic=False), Budget("process", 0)).outcome == "ok"
 
 
-WINDOW = """
-import os
-from collections import deque
-from pytest_leakcheck.runner import settling
-from pytest_leakcheck.runner.settling import Settling
-from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import Plan
-from pytest_leakcheck.runner.repetition import Repetition
-
-class Owner:
-    def __init__(self):
-        self.itself = self
-        self.descriptor = os.open("/dev/null", os.O_RDONLY)
-    def __del__(self):
-        os.close(self.descriptor)
-
-def outcome(window):
-    repetition = Repetition(Plan("t", (Budget("fd", 0, unclosed="allow"),)))
-    repetition.begin()
-    window.append(Owner())
-    while repetition.iteration_done():
-        window.append(Owner())
-    return repetition.end().verdicts[0].outcome
-
-Settling.seconds = Settling.seconds_alone = 0.002
-print(outcome(deque((Owner() for _ in range(30)), maxlen=30)), outcome([Owner() for _ in range(30)]))
-"""
-
-
 def test_a_window_of_owners_that_was_full_before_the_start_is_no_leak_and_a_list_that_grows_is() -> None:
     # Those alive at the start are frozen; as the window moves on they become garbage that the collector cannot see.
     # In a separate process: once that is noticed, nothing is frozen any more, and each row walks all objects.
-    shown = subprocess.run([sys.executable, "-c", WINDOW], check=True, capture_output=True, text=True)
+    shown = subprocess.run(
+        [sys.executable, Path(__file__).with_name("sessions") / "program_with_a_window.py"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert shown.stdout.split() == ["ok", "leak"]
 
 

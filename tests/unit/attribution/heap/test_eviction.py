@@ -5,85 +5,19 @@ from __future__ import annotations
 import gc
 import importlib
 import selectors
-import textwrap
 from collections import OrderedDict, deque
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
 
 from pytest_leakcheck.attribution.heap.eviction import Eviction, find_eviction
 
-MODULE = '''
-    from collections import OrderedDict
-
-    MOST = 300
-    POOL, LEFT, TABLE = {}, [], {}
-
-    def take():
-        POOL.pop(1)
-
-    def note(key, value):
-        if len(TABLE) >= MOST:
-            TABLE.clear()
-        TABLE[key] = value
-
-    class Cache:
-        def __init__(self):
-            self.entries, self.others, self.ttl = OrderedDict(), [], 60
-
-        def get(self, key, now):
-            if now - self.entries[key] > self.ttl:
-                self.entries.popitem(last=False)
-
-    class Shared:
-        kept, most = [], 20
-
-        @classmethod
-        def put(cls, value):
-            cls.kept.append(value)
-            if cls.most < len(cls.kept):
-                del cls.kept[0]
-
-    class Slotted:
-        __slots__ = ("entries",)
-
-        def __init__(self):
-            self.entries = {}
-
-        def drop(self, key):
-            del self.entries[key]
-
-    class Own(OrderedDict):
-        limit = 40
-
-        def __setitem__(self, key, value):
-            super().__setitem__(key, value)
-            while len(self) > self.limit + self.limit * 0.5:
-                self.popitem(last=False)
-
-    class Counted:
-        """Its bound is a local variable, and it counts its entries itself."""
-
-        def __init__(self):
-            self.__data, self.__size, self.__most = {}, 0, 128
-
-        def put(self, key, value):
-            most = self.__most
-            while self.__size + 1 > most:
-                self.pop_oldest()
-            self.__data[key] = value
-            self.__size += 1
-
-        def pop_oldest(self):
-            self.__data.pop(next(iter(self.__data)))
-            self.__size -= 1
-'''
-
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    (tmp_path / "pruned_module.py").write_text(textwrap.dedent(MODULE))
+    copy(Path(__file__).with_name("sessions") / "program_that_evicts.py", tmp_path / "pruned_module.py")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(importlib.import_module("sys").modules, "pruned_module", raising=False)
     gc.unfreeze()

@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -146,43 +147,13 @@ def test_of_objects_the_line_that_retains_some_each_time_is_named(every: int) ->
     assert kept[0].path[-1].line == found.path[-1].line - 1
 
 
-# Threads of C code, which call Python and end, as those of a tf.data pipeline do. Tracing is stopped in their midst.
-NATIVE_THREADS = """
-import ctypes
-from pytest_leakcheck.attribution.tracing import allocations as module
-
-# However busy the machine is.
-module._MAX_QUIET_SECONDS = 60.0
-libc, left = ctypes.CDLL(None), 0
-
-def work(_argument):
-    global left
-    left -= 1
-    if left > 0:
-        start()
-
-call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(work)
-
-def start():
-    thread = ctypes.c_ulong()
-    libc.pthread_create(ctypes.byref(thread), None, call, None)
-    libc.pthread_detach(thread)
-
-for _ in range(3):
-    allocations = module.Allocations(1.0)
-    allocations.open()
-    kept = [[] for _ in range(200_000)]
-    left = 400
-    for _ in range(3):
-        start()
-    allocations.close()
-print("ended")
-"""
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="starts threads of the C library")
 def test_the_trace_ends_while_threads_of_c_end() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", NATIVE_THREADS], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, Path(__file__).with_name("sessions") / "program_with_native_threads.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
