@@ -38,7 +38,7 @@ def test_it(test: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
         "masks",
         signal.pthread_sigmask(signal.SIG_BLOCK, []),
         oct(os.umask(0o22)),
-        os.getcwd() == request.config.rootpath,  # type: ignore[comparison-overlap]
+        os.getcwd() == str(request.config.rootpath),
     )
     print(
         "processes",
