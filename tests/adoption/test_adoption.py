@@ -97,9 +97,8 @@ def test_the_same_again_is_the_same_file_and_plain_outcomes_stay(recorded: Suite
     assert recorded.file.read_bytes() == before
     assert "60 known (12 causes)" in again.text
     plain = recorded.project.run("-q", "--tb=no", "-p", "hypothesispytest", leakcheck=False, PYTHONPATH=recorded.paths)
-    counts, judged = counted(plain), counted(again)
-    assert judged.pop("passed") + judged.pop("known") == counts.pop("passed")
-    assert judged == counts
+    # A known leak that the second pass finds changes nothing.
+    assert counted(again) == counted(plain)
 
 
 def test_beside_busy_processes_and_stopped_early_no_entry_is_lost(recorded: Suite) -> None:
