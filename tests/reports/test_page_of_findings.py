@@ -32,6 +32,18 @@ SIZES = """
 """
 
 
+FAILING = """
+    import json
+    def parse():
+        json.loads("1")
+        json.loads("2")
+    @pytest.mark.leakcheck(failures=["json.loads"])
+    def test_it():
+        try: parse()
+        except ValueError: pass
+"""
+
+
 class Words(HTMLParser):
     """The text of a page, without its script and style."""
 
@@ -59,6 +71,12 @@ def leaky(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = Project(tmp_path_factory.mktemp("leaky"))
     project.run_test(HEAD + LEAKY)
     return project.folder / "findings.json"
+
+
+def test_green_tests_are_counted_without_their_failing_paths(project: Project) -> None:
+    page = page_of_report(measured(project, FAILING), "findings.json")
+    assert page.counts == (("1 green test", "good"),)
+    assert [[entry.name for entry in section.entries] for section in page.sections] == [["test_it.py::test_it"]]
 
 
 def test_a_leak_and_its_fix(leaky: Path, project: Project) -> None:

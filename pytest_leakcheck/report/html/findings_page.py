@@ -101,7 +101,7 @@ def page_of_report(
 def _sections_of(cards: tuple[Card, ...], findings: Sequence[Finding]) -> tuple[Section, ...]:
     # A test may have several cards; the first is the worst.
     anchors = {entry.name: card.anchor for card in reversed(cards) for entry in card.tests}
-    green = [one for one in findings if one.colour == "green"]
+    green = [one for one in findings if one.colour == "green" and one.fault is None]
     caught = ("; ".join(green_lines(one)).removeprefix("would have caught ") for one in green)
     rows = tuple(Entry(one.test, text, "good") for one, text in zip(green, caught, strict=True))
     return (
