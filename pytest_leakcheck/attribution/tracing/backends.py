@@ -160,7 +160,7 @@ class TracedLines(tracer.LineTracer):
             return None
         if frame.f_code is not self._code:
             return None
-        self.step("enter")
+        self.step("enter", frame.f_lineno)
         return self._line_function
 
     def _on_step(self, frame: FrameType, kind: str, _argument: Any) -> Any:
@@ -168,7 +168,7 @@ class TracedLines(tracer.LineTracer):
             if kind == "line":
                 self.step("line", frame.f_lineno)
             elif kind == "return":
-                self.step("leave")
+                self.step("leave", frame.f_lineno)
         return self._line_function
 
 
@@ -354,11 +354,11 @@ class MonitoredLines(tracer.LineTracer):
 
         def entered(code: CodeType, *_: object) -> None:
             if code is code_wanted:
-                step("enter")
+                step("enter", code.co_firstlineno)
 
         def left(code: CodeType, *_: object) -> None:
             if code is code_wanted:
-                step("leave")
+                step("leave", code.co_firstlineno)
 
         events = _MONITORING.events
         return {

@@ -494,7 +494,8 @@ class LineTracer(_Tracer):
             return
         self._armed = True
         # `lines` of this object: the current line of each frame of the function in this thread,
-        # outermost first.
+        # outermost first, after a 0. An empty array would allocate a block in the function's first
+        # line, and free it after the last one; a list would keep a block for each number above 256.
         self._stacks = threading.local()
         running = []
         frame: FrameType | None = sys._getframe(1)
@@ -502,8 +503,12 @@ class LineTracer(_Tracer):
             if frame.f_code is self._code:
                 running.append(frame)
             frame = frame.f_back
-        self._stacks.lines = [one.f_lineno for one in reversed(running)]
+        self._stacks.lines = array("q", [0, *(one.f_lineno for one in reversed(running))])
         self.throttle.begin()
+        # A step keeps a float, and while it replaces that of the last one, it needs more of them;
+        # Python lists these as free until a collection.
+        for _ in range(2):
+            self.throttle.spend(0, monotonic())
         self._last = self._read()
         self._install(running)
 
@@ -513,8 +518,8 @@ class LineTracer(_Tracer):
         self._armed = False
         # If a frame of the function still runs, charge the growth since the last step to its
         # current line.
-        if self._stacks.lines:
-            self.step("leave")
+        if self._stacks.lines[-1]:
+            self.step("leave", self._code.co_firstlineno)
         self.throttle.stop()
         self.interrupted = self._remove() or self.interrupted
 
@@ -552,13 +557,17 @@ class LineTracer(_Tracer):
         )
         return self._first + most if is_only_gain else 0
 
-    def step(self, kind: Step, line: int = 0) -> None:
-        """Charge the growth since the last step, and update the line; 0 is the function's first."""
+    def step(self, kind: Step, line: int) -> None:
+        """Charge the growth since the last step, and update the line.
+
+        Give any line of the function where none is reached, as a new object: above 256, the number
+        is a block, which the readings count at each step or at none.
+        """
         if self.throttle.limit == STOPPED:
             return
         began = monotonic()
         try:
-            self._charge_step(kind, line or self._first)
+            self._charge_step(kind, line)
         except RecursionError:
             return
         except BaseException as error:
@@ -570,17 +579,19 @@ class LineTracer(_Tracer):
 
     def _charge_step(self, kind: Step, line: int) -> None:
         try:
-            lines: list[int] = self._stacks.lines
+            lines: array[int] = self._stacks.lines
         except AttributeError:
-            lines = self._stacks.lines = []
+            lines = self._stacks.lines = array("q", (0,))
         now = self._read()
-        if lines:
+        if lines[-1]:
             self._kept[lines[-1] - self._first] += now - self._last
         self._last = now
         if kind == "leave":
-            if lines:
+            if lines[-1]:
                 lines.pop()
-        elif kind == "enter" or not lines:
+        elif kind == "enter":
+            lines.append(self._first)
+        elif not lines[-1]:
             lines.append(line)
         else:
             lines[-1] = line

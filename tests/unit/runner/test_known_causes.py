@@ -122,8 +122,8 @@ def test_a_second_test_with_one_cause_is_confirmed(
 @pytest.mark.parametrize(
     ("known", "line", "call", "confirmed"),
     [
-        ("adds_path", 0, "adds_path", True),
-        ("adds_path", 0, "adds_other_path", False),
+        ("adds_path", 1, "adds_path", True),
+        ("adds_path", 1, "adds_other_path", False),
         # The lines before and after it hold as many blocks until the function returns.
         ("adds_path_among_others", 2, "adds_path_among_others", True),
         ("adds_path_among_others", 0, "adds_path_among_others", False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -386,6 +387,21 @@ def test_the_only_line_that_gains_made_what_remains() -> None:
     # Which of two lines made what remains cannot be known.
     assert line_found(drop_one_of_two, counter.read, lambda: drop_one_of_two(counter)) == 0
     assert line_found(match_twice, counter.read, lambda: match_twice(counter)) == 0
+
+
+def test_a_line_is_charged_no_block_of_the_tracer() -> None:
+    def keep(kept: list[str], number: int) -> None:
+        kept.append(f"{number}")  # here
+
+    kept: list[str] = []
+    numbers = itertools.count(10_000)
+
+    def work() -> None:
+        keep(kept, next(numbers))
+        # It empties Python's lists of free objects, which the tracer would fill in the first line.
+        gc.collect()
+
+    assert line_found(keep, sys.getallocatedblocks, work, rounds=8) == marked(keep)
 
 
 def test_lines_of_a_generator_and_of_a_recursion() -> None:

@@ -56,11 +56,12 @@ def keeps_part() -> None:
     Registry.wholes.append(Part())
 
 
-# These two have one line each, so that no other line holds blocks.
-def adds_path() -> None: sys.path.append("/nowhere/%d" % next(turns))  # fmt: skip
+def adds_path() -> None:
+    sys.path.append("/nowhere/%d" % next(turns))
 
 
-def adds_other_path() -> None: sys.path.append("/elsewhere/%d" % next(turns))  # fmt: skip
+def adds_other_path() -> None:
+    sys.path.append("/elsewhere/%d" % next(turns))
 
 
 def keep(make: Callable[[], object]) -> None:
