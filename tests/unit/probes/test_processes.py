@@ -112,6 +112,8 @@ def obedient_child(inherited: Iterable[int] = ()) -> Iterator[Callable[[bytes], 
     commands, answers, opened = os.pipe(), os.pipe(), [*inherited]
     pid = os.fork()
     if not pid:
+        # What runs after a fork may open files for a moment.
+        os.write(answers[1], b"1")
         while command := os.read(commands[0], 1):
             if command == b"o":
                 opened.append(os.open("/dev/null", os.O_RDONLY))
@@ -125,6 +127,7 @@ def obedient_child(inherited: Iterable[int] = ()) -> Iterator[Callable[[bytes], 
         os.read(answers[0], 1)
 
     try:
+        os.read(answers[0], 1)
         yield obey
     finally:
         os.kill(pid, signal.SIGKILL)
