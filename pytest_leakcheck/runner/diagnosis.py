@@ -55,7 +55,7 @@ from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kind
 from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget, search
 from pytest_leakcheck.attribution.heap.reference_paths import count_exit_callbacks, is_ours
 from pytest_leakcheck.attribution.hints import hint_for
-from pytest_leakcheck.attribution.inspection import container_kind, last_entries, length
+from pytest_leakcheck.attribution.inspection import LRU, container_kind, last_entries, length
 from pytest_leakcheck.attribution.tracing import tracing_rounds as rounds
 from pytest_leakcheck.attribution.tracing.backends import Lines
 from pytest_leakcheck.attribution.tracing.tracer import is_wait
@@ -616,7 +616,8 @@ class CauseSearch:
         if holders.owners or not _makes_number(made):
             return False
         return all(
-            is_ours(one.holder) or one.gained < LEAST * self._schedule.used for one in growing
+            one.gained < LEAST * self._schedule.used or _is_own_container(one.holder)
+            for one in growing
         )
 
     def _find_pruned(self, holders: Holders) -> Pruned | None:
@@ -758,6 +759,13 @@ class CauseSearch:
 def _makes_number(made: rounds.Creation) -> bool:
     """Return whether the call gives the program a descriptor without an object that closes it."""
     return bool(made.path) and made.path[-1].call in _MAKES_NUMBERS
+
+
+def _is_own_container(holder: object) -> bool:
+    """Return whether this package fills a container, such as the dict of a cached function."""
+    return is_ours(holder) or any(
+        type(one) is LRU and is_ours(one) for one in gc.get_referrers(holder)
+    )
 
 
 def _own_identities() -> Iterator[int]:

@@ -287,6 +287,33 @@ def test_what_pytest_retains_of_a_failure_is_no_leak(project: Project) -> None:
     assert "2 passed" in outcome.text
 
 
+def test_a_descriptor_that_nothing_holds_is_red_in_the_first_search_of_a_session(project: Project) -> None:
+    """What the search remembers of files meanwhile holds none."""
+    project.write(
+        "client.py",
+        """
+    import json, os
+    def read():
+        descriptor = os.open("/dev/zero", os.O_RDONLY)
+        json.loads("1")
+        os.close(descriptor)
+    """,
+    )
+    project.write(
+        "test_it.py",
+        """
+    import client, pytest
+    @pytest.mark.leakcheck(failures=["json.loads"])
+    def test_it():
+        try: client.read()
+        except ValueError: pass
+    """,
+    )
+    project.run("--leakcheck-min-time=30")
+    (path,) = (one for one in findings(project) if "fault" in one)
+    assert [(one["resource"], one["iterations"]) for one in path["verdicts"] if one["verdict"] == "leak"] == [("fd", 17)]
+
+
 def test_three_runs_decide_a_quiet_path(project: Project) -> None:
     """The first of them is the warm-up: what the program allocates once does not count.
 
