@@ -293,8 +293,11 @@ class CollectionPace:
         ended = clock.monotonic()
         every = 1
         if rows[1] and row > rows[0]:
-            iteration = (began - self._at[0]) / (row - rows[0])
-            every = min(_MAX_ROW_INTERVAL, ceil((ended - began) / (_COLLECTION_SHARE * iteration)))
+            allowed = _COLLECTION_SHARE * (began - self._at[0]) / (row - rows[0])
+            # A coarse clock may stand still for an iteration.
+            every = _MAX_ROW_INTERVAL
+            if allowed > 0:
+                every = min(every, ceil((ended - began) / allowed))
         rows[0], rows[1], self._at[0] = row, row + every, ended
         return found
 

@@ -86,6 +86,8 @@ class Settling:
         self.joins_in_vain = 0
 
     def start_clocks(self) -> None:
+        # What an earlier series was corrected by is no part of this one.
+        self.accept()
         self._began = clock.monotonic()
         self._worked = clock.process_time(), clock.thread_time()
         self._rested = 0.0
@@ -207,11 +209,12 @@ class Settling:
         tree = self._instruments.tree.read()
         for _ in range(_MAX_JOIN_CHECKS):
             if tree.thread <= threads:
-                self.joins_in_vain = 0
                 break
             clock.sleep(_JOIN_CHECK_SECONDS)
             self._rested += _JOIN_CHECK_SECONDS
             tree = self._instruments.tree.read()
+        if tree.thread <= threads:
+            self.joins_in_vain = 0
         return tree
 
     def _is_alone(self) -> bool:

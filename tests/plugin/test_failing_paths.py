@@ -311,7 +311,9 @@ def test_a_descriptor_that_nothing_holds_is_red_in_the_first_search_of_a_session
     )
     project.run("--leakcheck-min-time=30")
     (path,) = (one for one in findings(project) if "fault" in one)
-    assert [(one["resource"], one["iterations"]) for one in path["verdicts"] if one["verdict"] == "leak"] == [("fd", 17)]
+    assert [(one["resource"], one["iterations"]) for one in path["verdicts"] if one["verdict"] == "leak"] == [
+        ("fd", 17)
+    ]
 
 
 def test_three_runs_decide_a_quiet_path(project: Project) -> None:

@@ -433,6 +433,11 @@ def test_no_more_than_sixty_four_rows_go_without_a_full_collection(clock: Clock)
     assert collections(clock, 1000.0, range(66), objects=20_001) == "FF" + 63 * "y" + "F"
 
 
+def test_a_clock_that_stands_still_for_an_iteration_puts_the_next_collection_off(clock: Clock) -> None:
+    pace = CollectionPace(cast("CollectorWatch", Collector(clock, cost=1.0)))
+    assert [pace.collect(row, 20_001, whole=False) for row in range(4)] == [7, 7, 2, 2]
+
+
 def test_a_look_has_all_garbage_collected_and_the_pace_goes_on_from_there(clock: Clock) -> None:
     pace = CollectionPace(cast("CollectorWatch", Collector(clock, cost=1.4)))
     assert collections(clock, 1.4, range(3), 20_001, pace) == "FFy"

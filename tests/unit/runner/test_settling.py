@@ -378,6 +378,14 @@ def test_a_correction_that_is_accepted_stays(machine: Machine) -> None:
     assert process.samples.level("fd") == 6
 
 
+def test_a_correction_of_an_earlier_series_is_not_put_into_a_later_one(machine: Machine) -> None:
+    process = ended_late(machine, suspected=True)
+    process.settling.start_clocks()
+    process.samples.columns["fd"][1] = 5
+    process.settling.put_back()
+    assert process.samples.level("fd") == 5
+
+
 def test_a_correction_without_a_suspicion_stays(machine: Machine) -> None:
     process = ended_late(machine, suspected=True)
     process.settling.settle()
@@ -392,6 +400,13 @@ def test_a_thread_that_was_joined_has_about_a_millisecond_to_end(machine: Machin
     process = machine.process(later=before(machine, 0.00012, (5, 3, 0), after=(5, 2, 0)))
     assert process.settling.await_joined(2) == (5, 2, 0)
     assert machine.clock.pauses == [0.00005] * 3
+    assert process.settling.joins_in_vain == 0
+
+
+def test_a_thread_that_ends_at_the_last_reading_was_not_waited_for_in_vain(machine: Machine) -> None:
+    process = machine.process(later=before(machine, 0.00098, (5, 3, 0), after=(5, 2, 0)))
+    assert process.settling.await_joined(2) == (5, 2, 0)
+    assert len(machine.clock.pauses) == 20
     assert process.settling.joins_in_vain == 0
 
 
