@@ -112,7 +112,7 @@ def obedient_child(inherited: Iterable[int] = ()) -> Iterator[Callable[[bytes], 
     commands, answers, opened = os.pipe(), os.pipe(), [*inherited]
     pid = os.fork()
     if not pid:
-        # What runs after a fork may open files for a moment.
+        # The parent counts once this process has begun.
         os.write(answers[1], b"1")
         while command := os.read(commands[0], 1):
             if command == b"o":
