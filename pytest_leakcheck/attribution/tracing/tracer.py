@@ -447,6 +447,7 @@ _MIN_LONE_RATIO: Final = 0.25
 _MAX_OTHERS_RATIO: Final = 0.1
 # A frame is entered or resumed, reaches a line, or is left or suspended.
 Step = Literal["enter", "line", "leave"]
+_STEPS: Final[tuple[Step, ...]] = ("enter", "line", "leave")
 
 
 def explains(amount: float, growth: float) -> bool:
@@ -503,12 +504,14 @@ class LineTracer(_Tracer):
             if frame.f_code is self._code:
                 running.append(frame)
             frame = frame.f_back
-        self._stacks.lines = array("q", [0, *(one.f_lineno for one in reversed(running))])
         self.throttle.begin()
-        # A step keeps a float, and while it replaces that of the last one, it needs more of them;
-        # Python lists these as free until a collection.
-        for _ in range(2):
-            self.throttle.spend(0, monotonic())
+        # A step keeps numbers, and needs more while it replaces those of the last one. After some
+        # steps, Python has enough objects in its free lists, which a collection empties.
+        self._stacks.lines, kept = array("q", (0,)), self._kept[0]
+        for kind in _STEPS * 2:
+            self.step(kind, self._code.co_firstlineno)
+        self._kept[0] = kept
+        self._stacks.lines.extend(one.f_lineno for one in reversed(running))
         self._last = self._read()
         self._install(running)
 
