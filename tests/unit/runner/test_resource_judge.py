@@ -70,7 +70,7 @@ class Case:
         return verdict
 
     def context(self, budget: Budget, *, final: bool = False) -> Context:
-        """Return what the judge of the series is told."""
+        """Return what the judge of the series receives."""
         found: list[Context] = []
 
         def note(_series: object, _budget: Budget, context: Context, _hint: Hint = NO_HINT) -> None:
@@ -517,7 +517,7 @@ def test_counts_and_memory_of_a_device_are_judged_in_their_order(clock: Sleeping
     assert [one.resource for one in case.judge.in_order(map(Budget, names))] == names
 
 
-# What the judge of the series is told.
+# What the judge of the series receives.
 
 
 @pytest.mark.parametrize(

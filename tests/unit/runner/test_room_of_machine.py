@@ -199,7 +199,7 @@ def few_descriptors() -> Iterator[None]:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts descriptors as Linux does")
-@pytest.mark.usefixtures("few_descriptors")
+@pytest.mark.usefixtures("frozen", "few_descriptors")
 @pytest.mark.parametrize(
     ("each", "outcome", "reason"),
     [
