@@ -118,4 +118,15 @@ ROWS: Final = (
     # (arenas of other allocators, pages of mappings that are touched later), and only for growth
     # above 256 KiB per iteration.
     _row(_RESIDENT, "rss", "resident bytes", "in_python paced", "memory:Rss"),
+    # No default: a reading takes some 10 ms beside large libraries.
+    _row(
+        {"unit": "count", "scarce": True, "slack": 16, "verb": "changed"},
+        "reference",
+        "references to one object",
+        "",
+        "reference_counts:References",
+        made_of="references",
+        default=False,
+        peak=False,
+    ),
 )

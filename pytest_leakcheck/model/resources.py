@@ -20,7 +20,7 @@ Handles: TypeAlias = Literal[
     "", "fds", "threads", "children", "tasks", "segments", "files", "mappings"
 ]
 # What one unit of the resource is; the search for the object that retains it depends on this.
-MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "anything"]
+MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "references", "anything"]
 # What the system runs out of when a resource grows.
 Exhausts: TypeAlias = Literal["", "descriptors", "threads", "memory", "device"]
 
@@ -100,7 +100,7 @@ class Resource:
     @property
     def is_pooled(self) -> bool:
         """Whether programs pool its units (descriptors, threads): a pool grows until it is full."""
-        return self.scarce and self.unit == "count"
+        return self.scarce and self.unit == "count" and self.made_of != "references"
 
     @property
     def step(self) -> int:
@@ -135,6 +135,7 @@ BLOCKS: Final = "block"
 DEVICE_MEMORY: Final = "vram"
 DISK: Final = "disk"
 MAPPED: Final = "mmap"
+REFERENCES: Final = "reference"
 # Its peak also uses the kernel's high-water mark, and includes child processes, observed from the
 # supervising process.
 RESIDENT: Final = "rss"

@@ -23,6 +23,7 @@ from functools import partial
 from itertools import chain, pairwise
 from math import inf
 from pathlib import Path
+from sys import getrefcount
 from traceback import walk_tb
 from typing import Final
 
@@ -53,7 +54,11 @@ from pytest_leakcheck.attribution.heap.growing_containers import (
 )
 from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of, tensor_kinds
 from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget, search
-from pytest_leakcheck.attribution.heap.reference_paths import count_exit_callbacks, is_ours
+from pytest_leakcheck.attribution.heap.reference_paths import (
+    count_exit_callbacks,
+    describe_long_lived,
+    is_ours,
+)
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.inspection import LRU, container_kind, last_entries, length
 from pytest_leakcheck.attribution.tracing import tracing_rounds as rounds
@@ -63,11 +68,19 @@ from pytest_leakcheck.judge.exhaustion import causes
 from pytest_leakcheck.judge.growth import upper_median
 from pytest_leakcheck.model.culprit import Culprit, OutOfTime, Remainder, Site
 from pytest_leakcheck.model.finding import Verdict
-from pytest_leakcheck.model.resources import BLOCKS, HEAP, RESIDENT, RESOURCES, find_resource
+from pytest_leakcheck.model.resources import (
+    BLOCKS,
+    HEAP,
+    REFERENCES,
+    RESIDENT,
+    RESOURCES,
+    find_resource,
+)
 from pytest_leakcheck.model.units import format_amount, format_rate
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import has_frozen
 from pytest_leakcheck.probes.processes import TREE
+from pytest_leakcheck.probes.reference_counts import Account
 from pytest_leakcheck.runner.bounded_caches import Pruned
 from pytest_leakcheck.runner.known_causes import KnownCause, find_container, owner_now
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
@@ -100,6 +113,8 @@ _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
 _REASON_ENDED: Final = "it depends on time, or has ended"
 _REASON_UNSTEADY: Final = "no steady growth was established, so the cause was not searched for"
+_REASON_NOT_HELD: Final = "no object that the garbage collector lists holds them"
+_REASON_NOT_GIVEN_UP: Final = "no object that the garbage collector lists has given them up"
 _TRACEBACK_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
@@ -169,9 +184,12 @@ class CauseSearch:
         self._kept = rounds.Creation()
         self._why: dict[str, str] = {}
         self.among_known = among_known
-        self._steps: Generator[None, None, object] = (
-            self._recall() if among_known else self._investigate()
-        )
+        account = run.innocent.account if red.resource == REFERENCES else None
+        self._steps: Generator[None, None, object]
+        if account is not None and red.slope > 0:
+            self._steps = self._find_reference(account)
+        else:
+            self._steps = self._recall() if among_known else self._investigate()
 
     @property
     def has_found(self) -> bool:
@@ -300,6 +318,21 @@ class CauseSearch:
             self._why["owner"] = OutOfTime(longer)
         else:
             yield from self._find_owner(before, made, earlier)
+
+    def _find_reference(self, account: Account) -> Generator[None, None, None]:
+        """Find the call that gains or loses references to the one object."""
+        obj, change = account.obj, account.change
+        read = (lambda: getrefcount(obj)) if change > 0 else (lambda: -getrefcount(obj))
+        slope, schedule = self._verdict.slope, self._schedule
+        made = yield from rounds.charge(read, slope, slope, schedule)
+        if not made.path:
+            # What the call returns may hold another reference, until the caller drops it.
+            twice = yield from rounds.charge(read, 2 * slope, slope, schedule)
+            made = twice if twice.path else made
+        self._made = yield from rounds.find_line(made, read, slope, schedule)
+        verb, why = ("gained", _REASON_NOT_HELD) if change > 0 else ("lost", _REASON_NOT_GIVEN_UP)
+        self._kinds = (Remainder(f"{verb} reference to {describe_long_lived(obj)}", abs(change)),)
+        self._why = {"site": made.why, "owner": why}
 
     def _count_objects(self) -> tuple[Census | None, frozenset[int], int]:
         """Return a census, if there is time, the newcomers so far, and the number of objects."""

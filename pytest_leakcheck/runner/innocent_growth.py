@@ -18,13 +18,14 @@ from pytest_leakcheck.attribution.handles import Identities, new_handles, take_i
 from pytest_leakcheck.attribution.heap.cache_entries import retained
 from pytest_leakcheck.attribution.timers import find_timers
 from pytest_leakcheck.judge.growth import is_steady
-from pytest_leakcheck.judge.judge_series import Hint
+from pytest_leakcheck.judge.judge_series import NO_HINT, Hint
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import GAUGE_PREFIX, HEAP, THREADS, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.native_heap import thread_cache_bytes
 from pytest_leakcheck.probes.processes import thread_ids
+from pytest_leakcheck.probes.reference_counts import Account
 from pytest_leakcheck.runner.bounded_caches import (
     BoundedOwners,
     CacheFill,
@@ -70,6 +71,10 @@ _LEAST_SECONDS_IN_PRODUCTION: Final = 0.1
 _REMOVE: Final = TemporaryDirectory._cleanup  # type: ignore[attr-defined]
 _FINALIZERS: Final = weakref.finalize._registry  # type: ignore[attr-defined]
 
+# References that must come or go between two counts of what holds them.
+_MIN_COMPARED: Final = 6
+_NOT_COMPARED: Final = "in so few iterations, it was not counted what holds them"
+
 Look: TypeAlias = Callable[[Sampler, Verdict, int], Hint | None]
 
 
@@ -90,6 +95,7 @@ class InnocentGrowth:
         self.restarts = self._late = 0
         self._rested = 0.0
         self._had_garbage = False
+        self.account: Account | None = None
 
     def watch(self) -> None:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
@@ -110,6 +116,23 @@ class InnocentGrowth:
         new = new_views()
         yield
         self.owners.find_earlier(new)
+
+    def explain_references(self, sampler: Sampler, slope: float) -> Hint:
+        """Return how many references objects of Python hold, or have given up."""
+        references, before = sampler.instruments.references, self.account
+        if references is None:
+            return NO_HINT
+        at = references.find_changed()
+        if before is None or before.obj is not references.object(at):
+            self.account = sampler.account(references, at)
+            return Hint(_NOT_COMPARED)
+        if abs(references.change(at) - before.change) < _MIN_COMPARED:
+            return Hint(_NOT_COMPARED)
+        self.account = sampler.account(references, at)
+        if not self.account.explains_since(before):
+            return NO_HINT
+        # Other counters judge what holds them.
+        return Hint(rate=slope, replaced=abs(self.account.change))
 
     def looks(self) -> Iterator[Look]:
         """Yield the looks for a cause, cheapest first.

@@ -37,6 +37,7 @@ from pytest_leakcheck.probes.memory import Rss, anonymous_of
 from pytest_leakcheck.probes.native_heap import Heap
 from pytest_leakcheck.probes.own_descriptors import count_overwritten
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
+from pytest_leakcheck.probes.reference_counts import References
 
 # What reading one counter may cost on average per row (an iteration has one row): 0.2 us, plus half
 # a percent of the time of an iteration.
@@ -68,9 +69,9 @@ _MAX_BLOCK_BYTES: Final = 512
 class Instruments:
     """The instruments that read the counters of one process.
 
-    `device`, `resident` and `heap` are None if not read. `reads` has the reading functions of
-    `probes`, by resource; `missing` says why a wanted resource cannot be read here. The caller
-    opens `watch`, on the garbage collector, last.
+    `device`, `resident`, `heap` and `references` are None if not read. `reads` has the reading
+    functions of `probes`, by resource; `missing` says why a wanted resource cannot be read here.
+    The caller opens `watch`, on the garbage collector, last.
     """
 
     def __init__(self, wanted: Iterable[str], gauges: Mapping[str, Callable[[], int]]) -> None:
@@ -90,6 +91,7 @@ class Instruments:
         self.device = next((one for one in self.probes if isinstance(one, Vram)), None)
         self.resident = next((one for one in self.probes if isinstance(one, Rss)), None)
         self.heap = next((one for one in self.probes if isinstance(one, Heap)), None)
+        self.references = next((one for one in self.probes if isinstance(one, References)), None)
         if self.heap is not None:
             self.reads[self.heap.resource] = self.heap.read_in_series
         self.watch = CollectorWatch(
@@ -117,6 +119,8 @@ class Instruments:
             self.device.mark()
         if self.heap is not None:
             self.heap.start(seconds)
+        if self.references is not None:
+            self.references.start()
 
     def close(self) -> None:
         """Close all but the watch on the garbage collector."""

@@ -24,6 +24,7 @@ from pytest_leakcheck.model.resources import (
     HEAP,
     MAPPED,
     OBJECTS,
+    REFERENCES,
     RESIDENT,
     find_resource,
 )
@@ -205,7 +206,7 @@ class ResourceJudge:
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:
         """Look for causes until they explain the growth; partial ones leave the rest to others."""
         run, sampler = self._run, self._sampler
-        hint = self._counted_elsewhere(budget)
+        hint = self._counted_elsewhere(budget, suspicion)
         if hint.rate:
             rest = judge(sampler.samples.series(budget.resource), budget, context, hint)
             if rest is None or rest.outcome == "ok":
@@ -295,9 +296,11 @@ class ResourceJudge:
             and grown.slope >= _MIN_SAME_RATIO * as_fast.slope
         )
 
-    def _counted_elsewhere(self, budget: Budget) -> Hint:
-        """Return the growth that exact counters show, or that replaces objects of the start."""
+    def _counted_elsewhere(self, budget: Budget, suspicion: Verdict) -> Hint:
+        """Return the growth that other counters show, or that replaces objects of the start."""
         samples = self._sampler.samples
+        if budget.resource == REFERENCES:
+            return self._run.innocent.explain_references(self._sampler, suspicion.slope)
         if budget.resource == OBJECTS:
             gone = self._sampler.frozen.gone
             # A few that end once are replaced by nothing.

@@ -16,6 +16,7 @@ from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.folders import Folder
 from pytest_leakcheck.probes.garbage_collector import ROUNDS, has_frozen
 from pytest_leakcheck.probes.processes import TREE, TreeCount, descendants
+from pytest_leakcheck.probes.reference_counts import Account, References
 from pytest_leakcheck.runner.readings import CollectionPace, Instruments, Pace, Samples
 from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
 
@@ -225,6 +226,13 @@ class Sampler:
                 else self.samples.level(name) - self.instruments.read_one(name, self.samples)
             )
         return self._garbage[resource]
+
+    def account(self, references: References, at: int) -> Account:
+        """Look who holds an object, as `References.account`, with nothing frozen meanwhile."""
+        self.thaw(references.resource)
+        account = references.account(at)
+        self.refreeze()
+        return account
 
     def refreeze(self) -> None:
         """Freeze again and go on with the series; collected garbage still counts as memory."""

@@ -12,7 +12,9 @@ Arm: TypeAlias = Callable[..., object]
 Thing = TypeVar("Thing")
 
 # Every word that a case may use for what it retains: the resources of the plugin, those to come included.
-KINDS: Final = frozenset({"fd", "thread", "process", "shm", "disk", "mmap", "heap", "object", "block", "task", "rss"})
+KINDS: Final = frozenset(
+    {"fd", "thread", "process", "shm", "disk", "mmap", "heap", "object", "block", "task", "rss", "reference"}
+)
 
 _NUMBERS: Final = itertools.count()
 

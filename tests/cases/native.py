@@ -32,6 +32,12 @@ LOST = clib.addresses()
 KEPT: list[Any] = []
 RECENT: OrderedDict[int, BinaryIO] = OrderedDict()
 API = ctypes.pythonapi
+TABLE = {"rows": [3]}
+FLAGS = {"fast": [True]}
+# A reference that is released twice in each call must not be the last one.
+SPARE = [FLAGS] * 1000
+RELEASED = clib.addresses()
+SLOTS: list[object] = [None] * 1000
 
 
 def allocated(size: int) -> None:
@@ -311,6 +317,33 @@ def restore_environment() -> None:
         del os.environ[name]
 
 
+def reference_gained() -> None:
+    lose(TABLE)
+
+
+def reference_given_back() -> None:
+    lose(TABLE)
+    find_again(LOST.pop())
+
+
+def reference_released_twice() -> None:
+    find_again(id(FLAGS))
+    RELEASED.append(id(FLAGS))
+
+
+def reference_taken_and_released() -> None:
+    take_again(id(FLAGS))
+    find_again(id(FLAGS))
+
+
+def take_again(address: int) -> None:
+    API.Py_IncRef(ctypes.cast(address, ctypes.py_object))
+
+
+def slot_filled() -> None:
+    SLOTS[next(NUMBERS) % len(SLOTS)] = TABLE
+
+
 find_all = drain(LOST, find_again)
 
 CASES = (
@@ -361,6 +394,12 @@ CASES = (
     kept("bytes_lost_in_c", "block", bytes_lost, find_all, line='lose(b"%09d"'),
     kept("list_lost_in_c", "object block", list_lost, find_all, line="lose([1, 2, 3])"),
     kept("large_bytes_lost_in_c", "heap", large_bytes_lost, find_all, line="lose(bytes(20_000))"),
+    leak("reference_gained", "reference", reference_gained, reference_given_back, find_all,
+         line="API.Py_IncRef(", budget="reference"),
+    leak("reference_released_twice", "reference", reference_released_twice, reference_taken_and_released,
+         drain(RELEASED, take_again), line="API.Py_DecRef(", budget="reference"),
+    Case("reference_in_each_slot", clean=slot_filled, teardown=lambda: SLOTS.__setitem__(slice(None), [None] * 1000),
+         budget="reference"),
     leak("environment_grown", "block heap", environment_grown, environment_reused, restore_environment,
          line='os.environ[unique("variable")] =', owner=("posix.environ", "os.environ")),
     leak("environment_of_flags_grown", "block heap", environment_of_flags_grown, environment_flag_reused,

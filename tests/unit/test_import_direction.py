@@ -29,7 +29,7 @@ MOST_TOKENS = {
     "judge": 10_710,
     "model": 7_600,
     "plugin": 32_380,
-    "probes": 16_220,
+    "probes": 16_990,
     "report": 11_010,
     "runner": 34_890,
     "watch": 7_280,

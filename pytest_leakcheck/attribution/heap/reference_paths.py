@@ -322,6 +322,16 @@ def describe_holder(obj: object) -> str:
     return _identify(obj)[0] or inspection.describe(obj)
 
 
+def describe_long_lived(obj: object) -> str:
+    """Describe a class, or the value of a module's variable, by its full name."""
+    if is_class(obj):
+        return f"class {inspection.module_of_type(obj)}.{inspection.class_name(obj)}"
+    for name, module in list(sys.modules.items()):
+        if variable := _find_name(list((inspection.instance_dict(module) or {}).items()), obj):
+            return f"{name}.{variable}"
+    return describe_holder(obj)
+
+
 def _identify(obj: Any) -> tuple[str, str]:
     """Describe a named object; also return the name if it tells the object without its path."""
     kind = type(obj)

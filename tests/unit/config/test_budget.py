@@ -68,9 +68,10 @@ def test_any_mark_is_a_budget_or_a_budget_error(
 
 def test_every_resource_is_found_and_every_gauge_is_an_exact_counter() -> None:
     scarce = ["fd", "thread", "process", "shm", "disk", "task"]
-    assert list(RESOURCES) == [*scarce, "heap", "object", "block", "arrow", "vram", "mmap", "rss"]
-    assert [name for name, one in RESOURCES.items() if one.scarce] == [*scarce, "vram"]
-    assert all(one.default for one in RESOURCES.values())
+    assert list(RESOURCES) == [*scarce, "heap", "object", "block", "arrow", "vram", "mmap", "rss", "reference"]
+    assert [name for name, one in RESOURCES.items() if one.scarce] == [*scarce, "vram", "reference"]
+    assert [name for name, one in RESOURCES.items() if not one.default] == ["reference"]
+    assert [name for name, one in RESOURCES.items() if one.is_pooled] == scarce
     assert [name for name in RESOURCES if default_budget(name).per_iteration] == ["rss"]
     assert [name for name in RESOURCES if not default_budget(name).judges_all_growth] == ["rss"]
     assert Budget("rss").judges_all_growth

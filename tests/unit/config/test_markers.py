@@ -172,7 +172,7 @@ WRONG = [
     (MARK.leakcheck(5), f"leakcheck(5): takes keyword arguments only, or False to leave the test out. {EFFORT}"),
     (
         MARK.leakcheck(resources=["fdd"]),
-        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of resources: fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss. "
+        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of resources: fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss, reference. "
         + EFFORT,
     ),
     (
