@@ -325,7 +325,8 @@ def describe_holder(obj: object) -> str:
 def describe_long_lived(obj: object) -> str:
     """Describe a class, or the value of a module's variable, by its full name."""
     if is_class(obj):
-        return f"class {inspection.module_of_type(obj)}.{inspection.class_name(obj)}"
+        names = (inspection.module_of_type(obj), inspection.class_name(obj))
+        return f"class {'.'.join(filter(None, names))}"
     for name, module in list(sys.modules.items()):
         if variable := _find_name(list((inspection.instance_dict(module) or {}).items()), obj):
             return f"{name}.{variable}"
