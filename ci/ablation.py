@@ -114,8 +114,14 @@ def _list_numbers(path: Path) -> dict[str, list[ast.Constant]]:
     found: dict[str, list[ast.Constant]] = {}
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.annotation).startswith("Final"):
+            # Half of both parts of a fraction would be the same number.
+            divisors = [
+                node.right
+                for node in ast.walk(statement)
+                if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+            ]
             for node in ast.walk(statement):
-                if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+                if isinstance(node, ast.Constant) and type(node.value) in (int, float) and node not in divisors:
                     found.setdefault(ast.unparse(statement.target), []).append(node)
     return found
 

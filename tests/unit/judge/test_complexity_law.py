@@ -123,3 +123,20 @@ def test_whatever_the_peaks_there_is_a_law(peaks: list[int], resolution: int, no
     assert law.resolution >= resolution
     if law.exponent is not None and law.exponents is not None:
         assert law.exponents[0] <= law.exponent <= law.exponents[1]
+
+
+# What is known of a peak: that a count is whole, its noise, or how it scatters about the law. Four times the variance
+# doubles the interval.
+@pytest.mark.parametrize(
+    ("peaks", "noise", "exponents"),
+    [
+        ((1, 2, 4, 8, 16), 0, (0.86, 1.14)),
+        ((100, 200, 400, 800, 1600), 48, (0.78, 1.26)),
+        ((100, 230, 390, 830, 1580), 0, (0.68, 1.26)),
+    ],
+    ids=["whole", "noise", "scatter"],
+)
+def test_the_exponents_that_an_error_of_the_peaks_admits(
+    peaks: tuple[int, ...], noise: int, exponents: tuple[float, float]
+) -> None:
+    assert fit(list(peaks), (1, 2, 4, 8, 16), noise=noise).exponents == exponents

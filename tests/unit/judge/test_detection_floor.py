@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import accumulate
 from typing import TypeAlias
 
 import pytest
@@ -125,3 +126,11 @@ def test_no_floor_is_below_one_step_of_the_counter(name: str) -> None:
     if name == "mmap":
         assert state(arenas, resource) != "growing"
         assert floor_of([7] * 59, resource) > 5 * 1024
+
+
+def test_the_floor_is_that_of_the_worst_of_eight_orders_of_the_steps() -> None:
+    """With four orders it would be 36, which is too low; sixteen take twice as long, and it would be 44."""
+    pick = random.Random(1)
+    steps = (300 * pick.randint(0, 3) * (pick.random() < 0.1) - 100 * (pick.random() < 0.05) for _ in range(80))
+    readings = list(accumulate(steps, initial=0))
+    assert detection_floor(readings, RESOURCES["heap"], 16.0, FIRST_LOOK) == 40.0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_leakcheck.judge.growth import ALPHA, growth, looks
+from pytest_leakcheck.judge.growth import ALPHA, detect_sawtooth, growth, is_steady, looks
 
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 
@@ -134,3 +134,19 @@ def test_a_counter_that_falls_to_where_it_began_does_not_grow(first_fall: int) -
     leaking = [reading + 2 * at for at, reading in enumerate(readings)]
     states = [growth(leaking[: n + 1], exact=True).state for n in looks(599) if n >= 287]
     assert "growing" in states
+
+
+@pytest.mark.parametrize(
+    ("late", "steady"),
+    [([10] * 20, True), ([10, 10, 0, 10, 0] * 4, False), ([10, 0] + [10] * 18, True), ([6] * 20, False)],
+)
+def test_a_steady_series_rises_in_nine_of_ten_iterations_and_keeps_nine_tenths_of_its_rate(
+    late: list[int], *, steady: bool
+) -> None:
+    assert is_steady(list(accumulate([10] * 20 + late, initial=0))) is steady
+
+
+@pytest.mark.parametrize("falls", [3, 4])
+def test_four_falls_make_a_sawtooth(falls: int) -> None:
+    teeth = detect_sawtooth(list(accumulate(([1] * 8 + [-8]) * falls, initial=0)))
+    assert teeth == ((1, 8.0) if falls == 4 else None)

@@ -108,6 +108,8 @@ def test_flat_tells_what_it_would_have_shown() -> None:
         ([5, 5, 5, 5, 5, 6], "inconclusive", f"+1 {ALL}, too close to the resolution (1)"),
         ([5, 6, 5, 5, 6, 7], "inconclusive", f"+2 {ALL}, too close to the resolution (1)"),
         ([0, 0, 0, 0, 0, 100], "inconclusive", f"+100 {ALL}, but not steadily from size to size"),
+        # Three pairs in fifteen fall.
+        ([10, 30, 20, 50, 40, 60], "over_budget", "O(log n): +10 per doubling, O(1) allowed"),
         ([90, 40, 10, 20, 40, 80], "inconclusive", f"falls by up to 80 and rises again: -10 {ALL}"),
         ([0, 2000, 200, 400, 800, 1000], "inconclusive", f"falls by up to 1800 and rises again: +1000 {ALL}"),
     ],
@@ -307,13 +309,39 @@ def test_ranks_that_take_as_much_as_one_alone_are_to_divide_it() -> None:
         ({1: [64], 2: [64] * 2, 4: [64] * 4}, "<= 256", "total"),
         ({1: [64], 2: [64] * 2, 4: [64] * 4}, "<= 60", "per_rank"),
         ({1: [64], 2: [64] * 2, 4: [64, 64, 64, 16]}, "<= 64", "total"),
+        ({1: [64], 2: [64] * 2, 4: [64, 64, 64, 54]}, "<= 64", "total"),
         ({1: [64], 2: [128] * 2, 4: [256] * 4}, "<= 64", "total"),
         ({1: [0], 2: [64] * 2, 4: [64] * 4}, "<= 64", "total"),
         ({2: [64] * 2, 4: [64] * 4, 8: [64] * 8}, "<= 64", "total"),
         # Threads: one figure for all.
         ({1: [64], 2: [128], 4: [256]}, "<= 64", "total"),
     ],
-    ids=["allowed", "not a sum", "one has less", "they have more", "one has none", "no world of 1", "threads"],
+    ids=[
+        "allowed",
+        "not a sum",
+        "one has less",
+        "one has a sixth less",
+        "they have more",
+        "one has none",
+        "no world of 1",
+        "threads",
+    ],
 )
 def test_other_ranks_get_no_such_advice(worlds: dict[int, list[int]], bound: str, figure: Figure) -> None:
     assert advice(worlds, bound, figure) == ""
+
+
+@pytest.mark.parametrize(("excess", "outcome"), [(8, "inconclusive"), (18, "over_budget")])
+def test_an_exact_peak_is_over_by_more_than_12_kib(excess: int, outcome: str) -> None:
+    bound = parse_bound("<= 1048576", "shards", "bytes")
+    peaks = [MIB + excess * KIB] * 3
+    assert judge_points("rss", "shards", (1, 2, 4), peaks, bound, exact=True).outcome == outcome
+
+
+# The noise of a peak leaves 0.9 KiB per shard open.
+@pytest.mark.parametrize(
+    ("each", "shown"),
+    [(16, "O(n): +16.0 KiB per shard (15.6 KiB to 16.4 KiB)"), (30, "O(n): +30.0 KiB per shard, O(n)")],
+)
+def test_the_interval_of_a_slope_is_shown_from_a_twenty_fifth_of_it_on(each: int, shown: str) -> None:
+    assert shown in judged("rss", "O(n)", [n * each * KIB for n in SIZES]).reason
