@@ -2,7 +2,7 @@
 
     .venv/bin/python ci/ablation.py                      all mechanisms
     .venv/bin/python ci/ablation.py --only background    the mechanisms with "background" in their names
-    .venv/bin/python ci/ablation.py --numbers judge      halve and double each number of a room, and run its unit tests
+    .venv/bin/python ci/ablation.py --numbers judge      halve and double each number of a room, and run the tests that use it
 
 A mechanism is what excuses growth, or a second look at it. One that changes no verdict has no case; write the case, or
 delete the mechanism. Verdicts are compared with those of a session in which nothing is switched off. A number that no
@@ -23,11 +23,13 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = ROOT / "pytest_leakcheck"
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
+
+from coverage import CoverageData
 
 from cases.catalog import ARMS
 from projects import UNNAMED
@@ -66,8 +68,9 @@ _UNDER: Final = {
 }
 
 
-# For the unit tests of a room with a changed number.
-_MOST_SECONDS: Final = 600
+Executed: TypeAlias = Mapping[Path, Mapping[int, list[str]]]
+# For the unit tests of a room.
+_MOST_SECONDS: Final = 900
 
 
 def main() -> int:
@@ -99,14 +102,37 @@ def main() -> int:
 def _try_numbers(room: str, only: str) -> int:
     """Print a row for each number of a room: the first test that fails with half of it, and with twice as much."""
     unnoticed = False
+    executed = _trace_tests(room)
     for path in sorted((PACKAGE / room).rglob("*.py")):
         for name, numbers in _list_numbers(path).items():
             if only in f"{path.stem}.{name}":
-                noticed = [_test_with(path, numbers, factor) for factor in (0.5, 2)]
+                tests = _find_tests(name, executed) or [f"tests/unit/{room}"]
+                noticed = [_test_with(path, numbers, factor, tests) for factor in (0.5, 2)]
                 unnoticed |= "" in noticed
                 shown = ", ".join(map(ast.unparse, numbers))
                 print(f"{path.stem}.{name} = {shown} | {' | '.join(test or 'no test' for test in noticed)}", flush=True)
     return unnoticed
+
+
+def _trace_tests(room: str) -> Executed:
+    """Run the unit tests of a room, and return which of them execute each line of each file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "coverage")
+        options = ["--cov=pytest_leakcheck", "--cov-context=test", "--cov-report="]
+        _run_tests([*options, f"tests/unit/{room}"], {"COVERAGE_FILE": str(file)})
+        executed = CoverageData(str(file))
+        executed.read()
+        return {path: executed.contexts_by_lineno(str(path)) for path in PACKAGE.rglob("*.py")}
+
+
+def _find_tests(name: str, executed: Executed) -> list[str]:
+    """Return the tests that execute a line with this constant, without their parameters."""
+    word, tests = re.compile(rf"\b{name}\b"), set[str]()
+    for path, contexts in executed.items():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if word.search(line):
+                tests.update(one.partition("|")[0].partition("[")[0] for one in contexts.get(number, ()))
+    return sorted(tests - {""})
 
 
 def _list_numbers(path: Path) -> dict[str, list[ast.Constant]]:
@@ -126,9 +152,8 @@ def _list_numbers(path: Path) -> dict[str, list[ast.Constant]]:
     return found
 
 
-def _test_with(path: Path, numbers: list[ast.Constant], factor: float) -> str:
-    """Return the first unit test of its room that fails with a multiple of these numbers; empty if none does."""
-    room = path.relative_to(PACKAGE).parts[0]
+def _test_with(path: Path, numbers: list[ast.Constant], factor: float, tests: list[str]) -> str:
+    """Return the first of these tests that fails with a multiple of the numbers; empty if none does."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copytree(PACKAGE, Path(folder, PACKAGE.name))) / path.relative_to(PACKAGE)
         lines = copy.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -139,16 +164,26 @@ def _test_with(path: Path, numbers: list[ast.Constant], factor: float) -> str:
             lines[number.lineno - 1] = (line[: number.col_offset] + changed + line[end:]).decode()
         copy.write_text("".join(lines), encoding="utf-8")
         # Without PYTHONSAFEPATH, the package of the current folder is imported.
-        environment = os.environ | {"PYTHONPATH": f"{folder}:{ROOT / 'fixtures'}", "PYTHONSAFEPATH": "1"}
-        command = [sys.executable, "-m", "pytest", "-xq", "--tb=no", "-p", "no:cacheprovider", f"tests/unit/{room}"]
+        variables = {"PYTHONPATH": f"{folder}:{ROOT / 'fixtures'}", "PYTHONSAFEPATH": "1"}
         try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_MOST_SECONDS
-            )
+            done = _run_tests(["-x", *tests], variables)
         except subprocess.TimeoutExpired:
             return "its tests do not end"
     failed = re.findall(r"^(?:FAILED|ERROR) \S*?([\w.]+::\S+)", done.stdout, re.MULTILINE)
     return failed[0] if failed else "the package cannot be imported" * bool(done.returncode)
+
+
+def _run_tests(arguments: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-m", "not laboratory"]
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=ROOT,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_MOST_SECONDS,
+    )
 
 
 def _judge(arms: list[str], statements: tuple[str, ...], under: tuple[str, ...]) -> dict[str, str]:
