@@ -314,12 +314,17 @@ def is_of_tests(file: str) -> bool:
     return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
 
 
+# Stands for a function: the fault is that a task is cancelled while it waits.
+AWAIT: Final = "await"
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A call that raises an exception in each iteration, instead of being made.
 
     Attributes:
-        function: The function that is called, such as ``os.open``.
+        function: The function that is called, such as ``os.open``; `AWAIT` for a task that is
+            cancelled while it waits.
         site: The line of the program from which it is called, also through the standard library.
         number: Which of the calls from this line it is in an iteration, from 1.
         entry: The line of the test or of a fixture that leads to it; None if no such line does, as

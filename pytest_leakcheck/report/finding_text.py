@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Final, Literal, TypeAlias
 
 from pytest_leakcheck.model.culprit import (
+    AWAIT,
     CreationPath,
     Culprit,
     Fault,
@@ -114,14 +115,17 @@ def _if_raised(finding: Finding) -> str:
     if fault is None:
         return ""
     number = "" if fault.number == 1 else f", call {fault.number}"
-    return (
-        f"if {fault.function} raises at {PurePath(fault.site.file).name}:{fault.site.line}{number}"
-    )
+    return f"if {_what_fails(fault)} at {PurePath(fault.site.file).name}:{fault.site.line}{number}"
 
 
 def fault_text(fault: Fault) -> str:
     """Return which call raises an exception in each iteration."""
-    return f"{fault.function} raises at call {fault.number} from {_format_site(fault.site)}"
+    which = f"wait {fault.number} of" if fault.function == AWAIT else f"call {fault.number} from"
+    return f"{_what_fails(fault)} at {which} {_format_site(fault.site)}"
+
+
+def _what_fails(fault: Fault) -> str:
+    return "its task is cancelled" if fault.function == AWAIT else f"{fault.function} raises"
 
 
 def _format_note(finding: Finding, verdict: Verdict) -> str:

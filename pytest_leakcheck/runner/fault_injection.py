@@ -34,11 +34,13 @@ from pytest_leakcheck.attribution.call_paths import is_harness, is_standard, ite
 from pytest_leakcheck.config.budget import did_you_mean
 from pytest_leakcheck.config.settings import ALL_FAILURES
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.culprit import Fault, Site
+from pytest_leakcheck.model.culprit import AWAIT, Fault, Site
 
 # A function of the program: its file and its qualified name.
 Function: TypeAlias = tuple[str, str]
-_VALID: Final = "Name a function, a method or a module that can be imported, such as os.open"
+_VALID: Final = (
+    f"Name a function, a method or a module that can be imported, such as os.open, or {AWAIT!r}"
+)
 _MESSAGE: Final = "injected by pytest-leakcheck"
 # What 'all' stands for: what acquires or transfers something, not what releases it. If that fails,
 # something remains.
@@ -136,8 +138,11 @@ class Targets:
         self._folders: tuple[str, ...] = ()
         # C functions by their last name.
         self._of_c: dict[str, list[tuple[object, str]]] = {}
+        self.has_waits = False
         for word in words:
-            if word == ALL_FAILURES:
+            if word == AWAIT:
+                self.has_waits = True
+            elif word == ALL_FAILURES:
                 for name in DEFAULT:
                     self._add(name, _resolve(name))
             else:
@@ -290,6 +295,8 @@ class CallObserver:
         """Leave out the calls that these functions make: the test itself, and its fixtures."""
         self._targets, self._left_out = targets, left_out
         self._before: Any = None
+        # Whether the coroutines that await the one that has begun to wait are still to follow.
+        self._waits = False
         # A bound method is a new object at each access; this one is compared by identity.
         self._hook = self._on_event
 
@@ -315,12 +322,33 @@ class CallObserver:
                 if self._before is not None:
                     self._put_back_at_exception(frame)
                 raise error
+        if self._targets.has_waits:
+            self._on_wait(frame, kind, called)
         if self._before is not None:
             self._before(frame, kind, called)
             if sys.getprofile() is not self._hook:
                 # It has removed itself, because it is too slow.
                 self._before = None
                 sys.setprofile(self._hook)
+
+    def _on_wait(self, frame: FrameType, kind: str, called: Any) -> None:
+        """Handle the event of a task that begins to wait for a future, in its innermost coroutine.
+
+        Cancelled now, the task gets the exception where it waits.
+        """
+        if kind != "return":
+            self._waits = False
+        elif (
+            not self._waits
+            and frame.f_code.co_flags & inspect.CO_COROUTINE
+            and getattr(called, "_asyncio_future_blocking", False) is True
+        ):
+            self._waits = True
+            caller = _find_caller(frame, self._left_out)
+            if caller is not None and self._note(AWAIT, caller, called) is not None:
+                task = sys.modules["asyncio"].current_task()
+                if task is not None:
+                    task.cancel(_MESSAGE)
 
     def _note(self, name: str, caller: FrameType, called: Any) -> Exception | None:
         """Take note of a call, and return what it is to raise."""

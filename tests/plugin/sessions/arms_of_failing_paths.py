@@ -24,6 +24,9 @@ ARMS = {
     "dispatch": ("program_with_failing_paths.called_back", "heap"),
     "share": ("pickle.dumps", "shm"),
     "gather": ("program_with_failing_paths.fetch", "task"),
+    "reply": ("await", "fd"),
+    "session": ("await", "disk"),
+    "batches": ("await", "shm"),
 }
 
 

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncGenerator, Callable
+from contextlib import ExitStack, aclosing, suppress
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
@@ -213,3 +213,70 @@ async def both(*, fixed: bool) -> None:
 
 def gather(*, fixed: bool, **_others: object) -> None:
     LOOP.run_until_complete(both(fixed=fixed))
+
+
+async def wait_for_reply(*, fixed: bool) -> None:
+    descriptor = os.open(os.devnull, os.O_RDONLY)  # of reply
+    try:
+        await asyncio.sleep(0.001)
+    except asyncio.CancelledError:
+        if fixed:
+            os.close(descriptor)
+        raise
+    os.close(descriptor)
+
+
+def reply(*, fixed: bool, **_others: object) -> None:
+    LOOP.run_until_complete(wait_for_reply(fixed=fixed))
+
+
+class Session:
+    """What is made before `__aenter__` returns is released by nothing if that is cancelled."""
+
+    def __init__(self, *, fixed: bool) -> None:
+        self.fixed = fixed
+
+    async def __aenter__(self) -> None:
+        descriptor, name = tempfile.mkstemp()  # of session
+        os.close(descriptor)
+        self.file = Path(name)
+        try:
+            await asyncio.sleep(0.001)
+        except BaseException:
+            if self.fixed:
+                self.file.unlink()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.file.unlink()
+
+
+async def use_session(*, fixed: bool) -> None:
+    async with Session(fixed=fixed):
+        await asyncio.sleep(0.001)
+
+
+def session(*, fixed: bool, **_others: object) -> None:
+    LOOP.run_until_complete(use_session(fixed=fixed))
+
+
+async def list_batches(*, fixed: bool) -> AsyncGenerator[int, None]:
+    segment = SharedMemory(create=True, size=64)  # of batches
+    try:
+        yield 1
+        yield 2
+    finally:
+        segment.close()
+        # The loop closes the generator later, in a task of its own, if nothing else does.
+        if fixed or sys.exc_info()[0] is None:
+            segment.unlink()
+
+
+async def read_batches(*, fixed: bool) -> None:
+    async with aclosing(list_batches(fixed=fixed)) as batches:
+        async for _batch in batches:
+            await asyncio.sleep(0.001)
+
+
+def batches(*, fixed: bool, **_others: object) -> None:
+    LOOP.run_until_complete(read_batches(fixed=fixed))

@@ -321,7 +321,7 @@ def test_the_default_list_exists() -> None:
 def test_a_name_that_is_no_function_is_refused(word: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         Targets([word])
-    valid = "Name a function, a method or a module that can be imported, such as os.open"
+    valid = "Name a function, a method or a module that can be imported, such as os.open, or 'await'"
     assert str(refused.value) == f"{message} {valid}"
 
 
