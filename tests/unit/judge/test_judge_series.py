@@ -658,3 +658,33 @@ def test_even_growth_is_certain_after_six_iterations_if_no_room_is_left_for_more
     assert judged(readings[:-1], held_to, stopped=True, **facts).outcome == "inconclusive"
     filling = Hint("a bounded cache fills", at_most=20.0 * each)
     assert judged(readings, held_to, filling, stopped=True, **facts).outcome != "leak"
+
+
+@pytest.mark.parametrize(("level", "needed"), [(40, 60), (80, 110)])
+def test_a_pool_that_fills_is_told_how_many_iterations_show_its_level(level: int, needed: int) -> None:
+    verdict = judged(range(23), budget("fd", level), final=True)
+    assert (verdict.outcome, verdict.advice) == ("inconclusive", f"about {needed} {MORE}")
+
+
+@pytest.mark.parametrize(("slope", "is_far"), [(700, True), (1500, False)])
+def test_growth_that_takes_a_thousand_iterations_to_its_level_may_be_allowed(slope: int, *, is_far: bool) -> None:
+    verdict = walk(budget("heap", "1 MiB"), lambda i: slope * i)
+    assert verdict.outcome == "leak"
+    assert ("per_iteration" in verdict.advice) is is_far
+
+
+@pytest.mark.parametrize(("every", "outcome"), [(3, "unclosed"), (5, "leak")])
+def test_a_collector_elsewhere_releases_a_quarter_of_what_it_accounts_for(every: int, outcome: str) -> None:
+    opened, released = range(61), [int(i % every == 0 and i > 0) for i in range(61)]
+    readings = tuple(i - sum(released[: i + 1]) for i in opened)
+    series = Series("fd", readings, tuple(released[1:]))
+    verdict = judge(series, budget("fd"), Context(elsewhere=True))
+    assert verdict is not None
+    assert verdict.outcome == outcome
+
+
+@pytest.mark.parametrize(("slope", "is_leak"), [(150, False), (250, True)])
+def test_mappings_that_are_used_are_a_leak_from_four_times_their_resolution_on(slope: int, *, is_leak: bool) -> None:
+    series = Series("mmap", tuple(slope * KIB * i for i in range(23)))
+    verdict = judge(series, default_budget("mmap"), Context(touched=True, idle=0))
+    assert (verdict is not None and verdict.outcome == "leak") is is_leak
