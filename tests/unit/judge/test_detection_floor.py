@@ -134,3 +134,8 @@ def test_the_floor_is_that_of_the_worst_of_eight_orders_of_the_steps() -> None:
     steps = (300 * pick.randint(0, 3) * (pick.random() < 0.1) - 100 * (pick.random() < 0.05) for _ in range(80))
     readings = list(accumulate(steps, initial=0))
     assert detection_floor(readings, RESOURCES["heap"], 16.0, FIRST_LOOK) == 40.0
+
+
+@pytest.mark.parametrize(("quiet", "floor"), [(13, 6 / 13), (30, 8.5 / 30), (40, 10 / 40)])
+def test_the_floor_of_a_count_follows_from_its_quiet_iterations(quiet: int, floor: float) -> None:
+    assert detection_floor([7] * (quiet + 1), RESOURCES["fd"], 0.0, FIRST_LOOK, quiet) == floor
