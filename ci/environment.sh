@@ -18,6 +18,8 @@ install() {
   fi
   if [ ! -f "$mark" ] || ! cmp -s "$mark" pyproject.toml; then
     say "installing $* (the first time downloads)"
+    # Older ones do not know --group.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
     .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"
     cp pyproject.toml "$mark"
   fi

@@ -1,13 +1,17 @@
-"""The wheel that users get: what is in it, what it needs, and that it works from a fresh environment."""
+"""What users get: what is in the wheel, what it needs, its page, and that it works from a fresh environment."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
+from email.message import Message
+from email.parser import Parser
 from pathlib import Path
 
 import pytest
@@ -17,18 +21,30 @@ from pytest_leakcheck.model.culprit import is_installed
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "-w", str(folder), str(ROOT)], check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the sdist, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (built,) = dist.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(name).decode())
 
 
 def test_what_is_in_it(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pytest_leakcheck", "leakcheck_incidents"}
     assert "pytest_leakcheck/py.typed" in names
@@ -37,8 +53,37 @@ def test_what_is_in_it(wheel: Path) -> None:
     assert {f"pytest_leakcheck/report/html/{name}" for name in page} <= set(names)
     data = {"pytest_leakcheck/baseline/known_libraries.json", "pytest_leakcheck/report/report.schema.json"}
     assert data <= set(names)
-    needs = [line.partition(": ")[2] for line in metadata.splitlines() if line.startswith("Requires-Dist")]
+
+
+def test_what_it_needs(metadata: Message) -> None:
+    needs = metadata.get_all("Requires-Dist", [])
     assert sorted(need.split(">")[0] for need in needs if "extra ==" not in need) == ["jinja2", "psutil", "pytest"]
+    extras = {"batch", "hub", "native", "pyav", "report", "test", "tf", "torch", "vram"}
+    assert set(metadata.get_all("Provides-Extra", [])) == extras
+
+
+def test_an_index_takes_it(dist: Path) -> None:
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, dist.iterdir())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 2), done.stdout + done.stderr
+
+
+def test_the_page_of_an_index_has_no_relative_link(dist: Path, metadata: Message) -> None:
+    page, version = str(metadata.get_payload()), metadata["Version"]
+    urls = dict(url.split(", ") for url in metadata.get_all("Project-URL", []))
+    assert urls.keys() == {"Documentation", "Source", "Issues", "Changelog"}
+    links = re.findall(r"\]\(([^)]*)\)", page) + re.findall(r"(?:href|src)=\"([^\"]*)", page)
+    assert [link for link in links if not link.startswith("https://")] == []
+    # What leads into the repository leads to the tag of this version, and to a file that is there.
+    pages = f"{urls['Source']}/blob/v{version}/"
+    files = f"{urls['Source'].replace('github.com', 'raw.githubusercontent.com')}/v{version}/"
+    (archive,) = dist.glob("*.tar.gz")
+    with tarfile.open(archive) as sdist:
+        there = {name.partition("/")[2] for name in sdist.getnames()}
+    inside = [link.removeprefix(pages).partition("#")[0] for link in links if link.startswith(pages)]
+    assert [path for path in inside if path not in there] == []
+    pictures = [link.removeprefix(files) for link in links if link.startswith(files)]
+    assert (pictures, pictures[0] in there) == (["docs/report.svg"], True)
 
 
 def test_a_fresh_environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory, project: Project) -> None:

@@ -7,7 +7,8 @@ shows that the library retains something. Each rate has Clopper and Pearson's ex
 A process takes seconds, so thousands of processes take hours. With ``--json FILE`` the script appends each result to a
 file, and a later call continues from there. Name another file after a change of the plugin.
 
-Workloads whose packages are not installed are skipped and listed; ``pip install -e '.[census]'`` installs all packages.
+Workloads whose packages are not installed are skipped and listed; ``pip install -e . --group census`` installs all
+packages, with pip 25.1 or newer.
 """
 
 from __future__ import annotations
