@@ -1,6 +1,6 @@
-"""Write the generated parts of the documentation: the first reports in README.md, and the tables in docs/reference.md.
+"""Write the generated parts of the documentation: the first test and its reports, and the tables of the reference.
 
-Usage: python ci/readme.py        (rewrites both files and docs/report.svg; a test checks them)
+Usage: python ci/readme.py        (rewrites the `PAGES` and docs/report.svg; a test checks them)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytest_leakcheck.model.units import format_amount
 
 ROOT: Final = Path(__file__).parents[1]
 PICTURE: Final = ROOT / "docs" / "report.svg"
-PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "reference.md")
+PAGES: Final = (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "reference.md")
 PART: Final = re.compile(r"(?s)(<!-- generated: (\w+) -->\n).*?(<!-- end -->)")
 # Width of a column in a picture that rich draws.
 _COLUMN: Final = 12.2
