@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_leakcheck.model import CANNOT, INTERRUPTED, WRONG_USE, LeakcheckError, describe_error
+from pytest_leakcheck.model import CANNOT, INTERRUPTED, WRONG_USE, LeakcheckError
 from pytest_leakcheck.model.escaping import printable
 from pytest_leakcheck.model.regular_file import FileError
 
@@ -66,13 +66,14 @@ def _discard_output() -> None:
 def _run_subcommand(arguments: Sequence[str]) -> int:
     from leakcheck_incidents.repro import command as repro_command
     from pytest_leakcheck.baseline import command as baseline_command
-    from pytest_leakcheck.report import compare_command
+    from pytest_leakcheck.report import GUIDE, compare_command, explain_command
     from pytest_leakcheck.watch import command as watch_command
 
     parser = argparse.ArgumentParser(
         prog="pytest-leakcheck",
-        description="Reproduce real leaks, watch a running training job, render or compare reports, or list known leaks. "
-        "To check tests, run: pytest --leakcheck",
+        description="Reproduce real leaks, watch a running training job, render, compare or explain reports, or list known "
+        "leaks. To check tests, run: pytest --leakcheck",
+        epilog=f"To fix a leak: {GUIDE}",
     )
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -80,6 +81,7 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     watch_command.add_parser(commands)
     _add_report_parser(commands)
     compare_command.add_parser(commands)
+    explain_command.add_parser(commands)
     baseline_command.add_parser(commands)
     at = list(arguments).index("--") if "--" in arguments else len(arguments)
     words, to_start = arguments[:at], list(arguments[at + 1 :])
@@ -93,7 +95,7 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     if given.command is None:
         if unknown or to_start:
             parser.error(
-                f"no command before {' '.join((*unknown, *to_start))}: repro, watch, report, compare or baseline"
+                f"no command before {' '.join((*unknown, *to_start))}: repro, watch, report, compare, explain or baseline"
             )
         parser.print_help()
         return 0
@@ -128,11 +130,14 @@ def _add_report_parser(commands: Any) -> None:
 
 def _write_report(given: argparse.Namespace) -> int:
     """Write a page; return 2 if the file is unreadable or unknown, or the page is unwritable."""
-    try:
-        page = _read_page(given.file, source=not given.no_source)
-        from pytest_leakcheck.report.html.page import write_page
+    from pytest_leakcheck.report.json_file import fitting
 
-        html = write_page(page, given.out or given.file.parent, given.file.stem)
+    try:
+        with fitting():
+            page = _read_page(given.file, source=not given.no_source)
+            from pytest_leakcheck.report.html.page import write_page
+
+            html = write_page(page, given.out or given.file.parent, given.file.stem)
     except LeakcheckError as error:
         # A `FileError` begins with the name of the file.
         named = "" if isinstance(error, FileError) else f"{given.file}: "
@@ -143,10 +148,6 @@ def _write_report(given: argparse.Namespace) -> int:
             printable(f"pytest-leakcheck report: {given.file}: {error.strerror or error}"),
             file=sys.stderr,
         )
-        return WRONG_USE
-    except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
-        what = f"damaged: what it contains does not fit together ({describe_error(error)})"
-        print(printable(f"pytest-leakcheck report: {given.file}: {what}"), file=sys.stderr)
         return WRONG_USE
     print(printable(str(html)))
     if not given.no_open and sys.stdout.isatty():

@@ -35,6 +35,10 @@ def blocks_of(page: Path) -> Iterator[Any]:
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+LEAKING = (
+    "mkdir -p ../leaking && cd ../leaking && echo 'import os\nF = []\ndef test_it(): F.append(os.dup(1))' > test_it.py;"
+    f" {ROOT}/.venv/bin/python -m pytest --leakcheck-scope=all --leakcheck-json=leaks.json"
+)
 # How a command of the docs is run here: in a copy of the tree, and where it would take long, a part of it.
 SHORTENED = {
     "./ci/demo": "./ci/demo",
@@ -53,6 +57,10 @@ SHORTENED = {
         f" && env -u CI {ROOT}/.venv/bin/python -m pytest {arguments}"
         for arguments in ("--leakcheck-scope=all --leakcheck-update-baseline", "--leakcheck-scope=all")
     },
+    # Both on a suite with one leak.
+    "pytest --leakcheck-scope=all --leakcheck-json=leaks.json": f"{LEAKING}; [ $? -eq 1 ]",
+    "pytest-leakcheck explain 0a1b2c leaks.json": f"{LEAKING}; {ROOT}/.venv/bin/python -m pytest_leakcheck explain"
+    " $(tail -n 1 leaks.json | grep -o '\"finding\": \"[0-9a-f]*' | grep -o '[0-9a-f]*$') leaks.json",
     # In the folder of the suite above: a session that is compared with itself.
     "pytest-leakcheck compare main.json branch.json": "mkdir -p ../suite && cd ../suite && echo 'def test_it(): pass' > test_it.py"
     f" && {ROOT}/.venv/bin/python -m pytest --leakcheck-scope=all --leakcheck-json=main.json"

@@ -32,6 +32,7 @@ from pytest_leakcheck.plugin import keys
 from pytest_leakcheck.plugin.item_reports import MORE_TIME, command_of, findings_of
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
 from pytest_leakcheck.probes.processes import mask_secrets
+from pytest_leakcheck.report import GUIDE
 from pytest_leakcheck.report.glyphs import printable
 from pytest_leakcheck.report.json_file import REPORT, FirstLine, LastLine, Report, Session, to_line
 from pytest_leakcheck.report.summary import annotate, summary_table
@@ -169,6 +170,7 @@ def describe_session(
         command_of(settings),
         f"--leakcheck-max-time={MORE_TIME * settings.max_time:g}",
         settings.source,
+        GUIDE,
     )
 
 

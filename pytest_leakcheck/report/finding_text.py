@@ -167,6 +167,11 @@ def plain(lines: Iterable[Line]) -> str:
     return "\n".join("".join(text for text, _style in line) for line in lines)
 
 
+def row(label: str, text: str) -> str:
+    """Return a row as in the report of a finding, as plain text."""
+    return plain(_wrap(label, text, "plain", _TEXT_WIDTH))
+
+
 def styled_lines(finding: Finding, width: int = WIDTH, command: str = "") -> Iterator[Line]:
     """Yield the lines of the report of one finding.
 

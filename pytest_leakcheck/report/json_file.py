@@ -6,7 +6,8 @@ Each finding is a line between these two. The schema of a line is ``report.schem
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 # The functions themselves: a test may replace those of the module.
@@ -14,7 +15,7 @@ from json import dumps
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
-from pytest_leakcheck.model import LeakcheckError
+from pytest_leakcheck.model import LeakcheckError, describe_error
 from pytest_leakcheck.model.decoding import DecodeError, decode, encode, parse
 from pytest_leakcheck.model.finding import Cause, Finding
 from pytest_leakcheck.model.regular_file import Ours, open_regular
@@ -28,7 +29,7 @@ REPORT: Final = Ours(
 )
 _BEGIN_BYTES: Final = 4096
 _LAST: Final = '{"session"'
-_ADVICE: Final = "write a new report: pytest --leakcheck --leakcheck-json=FILE"
+ADVICE: Final = "write a new report: pytest --leakcheck --leakcheck-json=FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Session:
         rerun: The command that measures a test again, without its node id.
         more_time: The option that allows the search for a cause more time.
         source: Whether pages show lines of source.
+        guide: The page that says what to do about a finding.
     """
 
     SPARSE: ClassVar = True
@@ -60,6 +62,7 @@ class Session:
     rerun: str = "pytest --leakcheck"
     more_time: str = ""
     source: bool = True
+    guide: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,18 @@ class ReportError(LeakcheckError, ValueError):
     """The file is no report of this version, or damaged; the message says which, and what to do."""
 
 
+@contextmanager
+def fitting() -> Iterator[None]:
+    """Raise `ReportError` in place of an error that values cause which do not fit together."""
+    try:
+        yield
+    except LeakcheckError:
+        raise
+    except (ArithmeticError, LookupError, RecursionError, ValueError) as error:
+        what = f"what it contains does not fit together ({describe_error(error)})"
+        raise ReportError(f"damaged: {what}") from None
+
+
 def to_line(content: FirstLine | Finding | LastLine) -> str:
     """Return a line of JSON with its end, in ASCII: each transport between processes accepts it."""
     return dumps(encode(content)) + "\n"
@@ -135,11 +150,11 @@ def read(path: Path) -> Report:
         start = REPORT.begin.match(first.encode())
         if start is None:
             raise ReportError(
-                f'not a report: it does not begin with {{"schema": {FirstLine.SCHEMA}, "resources"; {_ADVICE}'
+                f'not a report: it does not begin with {{"schema": {FirstLine.SCHEMA}, "resources"; {ADVICE}'
             )
         if int(start[1]) != FirstLine.SCHEMA:
             raise ReportError(
-                f"a report of schema {int(start[1])}: this version reads schema {FirstLine.SCHEMA}; {_ADVICE}"
+                f"a report of schema {int(start[1])}: this version reads schema {FirstLine.SCHEMA}; {ADVICE}"
             )
         resources = _decode(FirstLine, first, 1).resources
         findings: list[Finding] = []
@@ -160,4 +175,4 @@ def _decode(kind: type[T], line: str, number: int) -> T:
     try:
         return decode(kind, parse(line))
     except DecodeError as error:
-        raise ReportError(f"damaged in line {number}: {error}; {_ADVICE}") from None
+        raise ReportError(f"damaged in line {number}: {error}; {ADVICE}") from None

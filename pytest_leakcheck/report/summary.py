@@ -14,6 +14,7 @@ from pytest_leakcheck.model.escaping import in_markdown, in_message, in_property
 from pytest_leakcheck.model.finding import WORST_FIRST, Cause, Finding, format_tests
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.model.units import format_count, format_rates
+from pytest_leakcheck.report import GUIDE
 from pytest_leakcheck.report.finding_text import (
     WIDTH,
     floors_text,
@@ -192,6 +193,11 @@ class Tally:
             for reason, count in counted
         ]
 
+    @property
+    def how_to_fix(self) -> list[str]:
+        """A line on what to do, if a test is red."""
+        return [f"how to fix: {GUIDE}"] if self.causes.keys() - {_KNOWN} else []
+
 
 def summary_lines(
     findings: Sequence[Finding], tally: Tally, wanted: str
@@ -219,7 +225,7 @@ def summary_lines(
         yield "green", shorten(f"ok  {finding.test}", WIDTH)
         for line in green_lines(finding):
             yield from _wrap_dim(line)
-    for line in (*tally.failing_paths, *tally.not_read, *tally.started):
+    for line in (*tally.failing_paths, *tally.not_read, *tally.started, *tally.how_to_fix):
         yield from _wrap_dim(line)
 
 

@@ -125,11 +125,12 @@ def mutate(data: Any, chance: random.Random) -> None:
     [
         (report_text, lambda file: ["report", "--no-open", "--no-source", file]),
         (report_text, lambda file: ["compare", file, file]),
+        (report_text, lambda file: ["explain", "d51d4f", file]),
         (ledger_text, lambda file: ["report", "--no-open", file]),
         (baseline_text, lambda file: ["baseline", "list", file]),
         (baseline_text, lambda file: ["baseline", "merge", file, file]),
     ],
-    ids=["report", "compare", "ledger", "list", "merge"],
+    ids=["report", "compare", "explain", "ledger", "list", "merge"],
 )
 def test_a_damaged_file_ends_with_a_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: Callable[[], str], command: Command, count: int

@@ -8,6 +8,7 @@ import textwrap
 import pytest
 
 from projects import Project
+from pytest_leakcheck.report import GUIDE
 from variants import variants
 
 SUITE = """
@@ -108,6 +109,7 @@ def test_the_summary(text: str) -> None:
         "  test_it.py::test_leak",
         "8f15f4  fd +7 — 7 × test_it.py (budget 1)",
         "  test_it.py::test_two_stay",
+        f"  how to fix: {GUIDE}",
     ]
 
 

@@ -34,7 +34,10 @@ def test_it_runs_as_a_module_and_knows_its_version() -> None:
     ("arguments", "problem"),
     [
         (["nope"], "invalid choice: 'nope'"),
-        (["--", "python", "train.py"], "no command before python train.py: repro, watch, report, compare or baseline"),
+        (
+            ["--", "python", "train.py"],
+            "no command before python train.py: repro, watch, report, compare, explain or baseline",
+        ),
         (["report", "a.json", "--wrong"], "unrecognized arguments: --wrong"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from pytest_leakcheck.model.regular_file import PAGE, check_replaceable, replace_file
 from pytest_leakcheck.model.units import Unit, format_amount
+from pytest_leakcheck.report import GUIDE
 from pytest_leakcheck.report.glyphs import Row, printable, truncate
 
 # A result that selects a color: as it should be, not as it should be, unknown, or neither right nor
@@ -194,6 +195,7 @@ def render(page: Page) -> str:
         "page.html.jinja",
         page=page,
         policy=policy,
+        guide=GUIDE,
         style=Markup(style),  # noqa: S704 - files of this package
         script=Markup(script),  # noqa: S704
         most_opened=_MAX_OPENED,

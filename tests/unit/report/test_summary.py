@@ -8,6 +8,7 @@ from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.model.culprit import Remainder
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
+from pytest_leakcheck.report import GUIDE
 from pytest_leakcheck.report.summary import Tally, summary_lines
 
 
@@ -79,6 +80,7 @@ def test_by_default_only_what_is_not_green_has_lines() -> None:
         ("dim", "  tests/test_loader.py::test_switch"),
         ("yellow", f"{WAITING.fingerprint[:6]}  fd inconclusive: 8 iterations, 13 needed"),
         ("dim", "  tests/test_loader.py::test_short"),
+        ("dim", f"  how to fix: {GUIDE}"),
     ]
 
 
@@ -119,8 +121,9 @@ def test_one_fingerprint_has_one_line() -> None:
     assert shown(leak(), leak()) == [
         ("red", f"{leak().fingerprint[:6]}  fd +1.0/iter — 17 × video_0001.mp4 (17 iterations)"),
         ("dim", "  tests/test_loader.py::test_switch (2 times)"),
+        ("dim", f"  how to fix: {GUIDE}"),
     ]
-    assert len(shown(leak(), leak("test_other"))) == 4
+    assert len(shown(leak(), leak("test_other"))) == 5
 
 
 def test_no_line_is_wider_than_a_terminal() -> None:
