@@ -40,3 +40,15 @@ install_oldest() {
     printf '%s' "${oldest[*]}" >"$mark"
   fi
 }
+
+# What builds the site, in an environment of its own: no test needs it.
+install_site() {
+  local mark=.venv/site/installed
+  if ! cmp -s "$mark" pyproject.toml; then
+    say "making .venv/site with the group site"
+    "${PYTHON:-python3}" -m venv --clear .venv/site
+    .venv/site/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
+    .venv/site/bin/python -m pip install --quiet --disable-pip-version-check --group site
+    cp pyproject.toml "$mark"
+  fi
+}

@@ -90,7 +90,8 @@ def picture(text: str) -> str:
 
     console = Console(record=True, width=80, file=StringIO(), force_terminal=True, color_system="standard")
     console.print(Text("$ pytest --leakcheck"))
-    console.print(Text.from_ansi(text), end="")
+    # The last row of a picture is cut off.
+    console.print(Text.from_ansi(text), end="\n\n")
     drawn = console.export_svg(title="", unique_id="report")
     # The fonts of the template would be loaded from the network.
     drawn = re.sub(r"(?s)@font-face \{.*?\}\s*", "", drawn).replace("Fira Code", "ui-monospace, Menlo, Consolas")

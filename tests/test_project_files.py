@@ -22,7 +22,7 @@ def read(path: Path) -> Any:
 
 
 def test_the_workflows_are_these() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["canary", "release", "tests"]
+    assert [path.stem for path in WORKFLOWS] == ["canary", "release", "site", "tests"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
