@@ -12,17 +12,20 @@ from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.config.settings import MAX_TIME, MIN_TIME, WARMUP
 from pytest_leakcheck.judge.conclude_finding import Policy, conclude
 from pytest_leakcheck.model.finding import Finding
-from pytest_leakcheck.report.finding_text import block
-from pytest_leakcheck.report.glyphs import shown_in
+from pytest_leakcheck.report.finding_text import block, headline
+from pytest_leakcheck.report.glyphs import printable, shown_in
 from pytest_leakcheck.runner.repetition import Repetition
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Measurement:
-    """The result of `measure`; converted to a string, it is the text of the report."""
+    """The result of `measure`; converted to a string, it is the text of the report.
+
+    A notebook shows it as a card of the HTML page.
+    """
 
     finding: Finding
 
@@ -38,6 +41,19 @@ class Measurement:
 
     def __str__(self) -> str:
         return shown_in(block(self.finding), getattr(sys.stdout, "encoding", None))
+
+    def __repr__(self) -> str:
+        return printable(f"<Measurement of {self.finding.test}: {headline(self.finding)}>")
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from pytest_leakcheck.report.html.findings_page import page_of_finding
+        from pytest_leakcheck.report.html.page import render
+
+        # In a frame, because the page has a style of its own.
+        page = escape(render(page_of_finding(self.finding)))
+        return f'<iframe srcdoc="{page}" sandbox style="width: 100%; height: 40em; border: 0"></iframe>'
 
 
 def measure(

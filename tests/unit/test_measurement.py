@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
+from html import escape, unescape
 
 import pytest
 
@@ -35,6 +37,26 @@ def test_a_leak_is_found_and_raised_by_check_with_the_report() -> None:
     assert str(raised.value) == str(found)
     assert str(found).startswith("fd +1.0/iter ")
     assert "test_a_leak_is_found_and_raised_by_check_with_the_report.<locals>.keep" in str(found)
+
+
+def test_a_prompt_shows_a_line_and_a_notebook_a_card() -> None:
+    kept: list[int] = []
+
+    def keep() -> None:
+        kept.append(os.open("/dev/null", os.O_RDONLY))
+
+    leaky, clean = measure(keep, fd=0), measure(lambda: None, fd=0)
+    for descriptor in kept:
+        os.close(descriptor)
+    assert re.fullmatch(r"<Measurement of test_\S+keep: fd \+1\.0/iter — \S+ \S+ \(\d+ iterations\)>", repr(leaky))
+    assert re.fullmatch(r"<Measurement of test_\S+<lambda>: fd ok \(13 iterations\)>", repr(clean))
+    for found, badge in ((leaky, "leak"), (clean, "ok")):
+        # A frame without rights; the page in it is an attribute, which ends at a quotation mark.
+        frame = re.fullmatch(r'<iframe srcdoc="([^"]+)" sandbox [^<>]+></iframe>', found._repr_html_())
+        assert frame is not None
+        page = unescape(frame[1])
+        assert (page.count("<h3"), f">{badge}<" in page) == (1, True)
+        assert escape(found.finding.test) in page
 
 
 def test_what_is_clean_passes_check() -> None:

@@ -98,6 +98,13 @@ def page_of_report(
         )
 
 
+def page_of_finding(finding: Finding) -> Page:
+    """Build a page with the card of one finding and nothing else."""
+    chart = chart_of_verdict(finding, finding.verdict)
+    card = card_of_finding(finding, Session(), [chart] if chart is not None else [])
+    return Page(finding.test, sections=(Section(cards=(card,)),))
+
+
 def _sections_of(cards: tuple[Card, ...], findings: Sequence[Finding]) -> tuple[Section, ...]:
     # A test may have several cards; the first is the worst.
     anchors = {entry.name: card.anchor for card in reversed(cards) for entry in card.tests}
