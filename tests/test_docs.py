@@ -25,7 +25,16 @@ PAGES = [
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
 # What makes a block long, three seconds of a processor and more; the laboratory runs those.
-LONG = ("./ci/demo", "./ci/site", "import torch", "from leakcheck_incidents", "scaling_budget", "pip install")
+LONG = (
+    "./ci/demo",
+    "./ci/site",
+    "import torch",
+    "import tensorflow",
+    "huggingface_hub",
+    "from leakcheck_incidents",
+    "scaling_budget",
+    "pip install",
+)
 
 
 def blocks_of(page: Path) -> Iterator[Any]:
