@@ -30,11 +30,27 @@ LEAKS = {
 NOTEBOOK = "A notebook"
 
 
+# On other pages, the line that a comment calls forgotten, what stands in its place, and what the report then says.
+FORGOTTEN = [
+    ("headroom.md", "    OPENED.pop().close()", "    pass", "fd +1.0/iter"),
+    ("device-memory.md", "loss.item()", "loss", "Tensor () float32 cpu with its graph"),
+    ("reference.md", "libc.free(buffer)", "pass", "heap +144 B/iter"),
+    ("reference.md", "parts.pop()", "parts[-1]", "rss O(n): +1.0 MiB per shard, O(1) allowed"),
+    ("reference.md", "page.on_close()", "pass", "held by test_it.OPEN"),
+]
+
+
 def changed(recipe: str, changes: Mapping[str, str]) -> str:
     for old, new in changes.items():
         assert recipe.count(old) == 1, old
         recipe = recipe.replace(old, new)
     return recipe
+
+
+def options_of(block: str) -> list[str]:
+    """Return what the first line of a block adds to the command, as in tests/test_docs.py."""
+    said = re.match(r"# pytest --leakcheck (.*)", block)
+    return said[1].split() if said else []
 
 
 def test_each_recipe_has_a_leak_here() -> None:
@@ -45,9 +61,17 @@ def test_each_recipe_has_a_leak_here() -> None:
 @pytest.mark.parametrize("name", LEAKS)
 def test_the_leak_of_which_a_recipe_speaks_is_red(project: Project, name: str) -> None:
     grows, changes = LEAKS[name]
-    said = re.match(r"# pytest --leakcheck (.*)", RECIPES[name])
-    ran = project.run_test(changed(RECIPES[name], changes), *(said[1].split() if said else []))
+    ran = project.run_test(changed(RECIPES[name], changes), *options_of(RECIPES[name]))
     assert [one["resource"] for one in ran.findings if one["verdict"] == "leak"] == [grows], ran.text
+
+
+@pytest.mark.laboratory
+@pytest.mark.parametrize(("page", "line", "instead", "said"), FORGOTTEN)
+def test_what_is_forgotten_is_red(project: Project, page: str, line: str, instead: str, said: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (block,) = (one for one in re.findall(r"(?ms)^```python\n(.*?)^```$", text) if line in one)
+    ran = project.run_test(changed(block, {line: instead}), *options_of(block))
+    assert (ran.status, said in ran.text) == (1, True), ran.text
 
 
 def test_the_notebook_with_another_key_in_each_call_is_red() -> None:
