@@ -42,6 +42,12 @@ class Levels(TypedDict, total=False):
     shm: int | None
     disk: int | None
     task: int | None
+    ray_actor: int | None
+    ray_placement_group: int | None
+    ray_ref: int | None
+    ray_object: int | None
+    ray_worker: int | None
+    plasma: Level
     heap: Level
     object: int | None
     block: int | None

@@ -191,7 +191,7 @@ class Settings:
         "resources LIST",
         "countable,memory",
         "Resources whose growth is judged where no mark names any: 'countable' (descriptors, threads, processes, "
-        "shared memory, temporary files, tasks), 'memory', or names of resources. Example: "
+        "shared memory, temporary files, tasks, what Ray keeps), 'memory', or names of resources. Example: "
         "--leakcheck-resources=countable",
         check=_check_resources,
     )

@@ -37,6 +37,8 @@ _HANDLE: Final = {"unit": "count", "scarce": True, "made_of": "handles", "verb":
 _TREE: Final = _HANDLE | {"scope": "process tree", "in_phases": True, "exhausts": "threads"}
 _FILE: Final = _TREE | {"verb": "opened", "exhausts": "descriptors", "limit": " (ulimit -n)"}
 _FOLDER: Final = _HANDLE | {"scope": "machine", "verb": "made"}
+_RAY: Final = {"scope": "Ray cluster", "peak": False, "verb": "made"}
+_RAY_HANDLE: Final = _HANDLE | _RAY
 _PYTHON: Final = {"unit": "count", "exhausts": "memory", "in_python": True}
 _MEMORY: Final = {"unit": "bytes", "made_of": "memory", "exhausts": "memory", "limit": " of memory"}
 _DEVICE: Final = _MEMORY | {"exhausts": "device", "limit": " of device memory"}
@@ -66,6 +68,57 @@ ROWS: Final = (
         "ends_by_itself in_phases",
         "runtime_counters:Tasks",
         handles="tasks",
+    ),
+    # Ray's counters lag a little: a reference is dropped when the task that uses it has ended. An
+    # actor comes before the references, objects and workers that it brings.
+    _row(
+        _RAY_HANDLE,
+        "ray_actor",
+        "Ray actors",
+        "ends_by_itself paced",
+        "ray_counters:Actors",
+        handles="ray_actors",
+    ),
+    _row(
+        _RAY_HANDLE,
+        "ray_placement_group",
+        "Ray placement groups",
+        "ends_by_itself paced",
+        "ray_counters:PlacementGroups",
+        handles="ray_placement_groups",
+    ),
+    _row(
+        _RAY_HANDLE,
+        "ray_ref",
+        "Ray references",
+        "ends_by_itself",
+        "ray_counters:Refs",
+        handles="ray_refs",
+    ),
+    _row(
+        _RAY_HANDLE,
+        "ray_object",
+        "Ray objects",
+        "ends_by_itself paced",
+        "ray_counters:Objects",
+        handles="ray_objects",
+    ),
+    _row(
+        _RAY_HANDLE,
+        "ray_worker",
+        "Ray workers",
+        "ends_by_itself paced",
+        "ray_counters:Workers",
+        handles="ray_workers",
+    ),
+    _row(
+        _RAY,
+        "plasma",
+        "bytes of Ray objects",
+        "ends_by_itself paced",
+        "ray_counters:Plasma",
+        unit="bytes",
+        handles="ray_objects",
     ),
     # Tolerance: glibc counts a block freed into a thread's cache as used until the cache is
     # flushed. In 60 clean series of torch, pandas and PyAV loops, a tolerance of 16 bytes per

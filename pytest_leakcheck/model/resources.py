@@ -17,7 +17,19 @@ Kind: TypeAlias = Literal["measured", "accounted", "simulated", "predicted"]
 # Units that can be identified one by one. Entries of a watched folder are segments or files; the
 # others are attributes of `handles.Identities`.
 Handles: TypeAlias = Literal[
-    "", "fds", "threads", "children", "tasks", "segments", "files", "mappings"
+    "",
+    "fds",
+    "threads",
+    "children",
+    "tasks",
+    "ray_actors",
+    "ray_placement_groups",
+    "ray_refs",
+    "ray_objects",
+    "ray_workers",
+    "segments",
+    "files",
+    "mappings",
 ]
 # What one unit of the resource is; the search for the object that retains it depends on this.
 MadeOf: TypeAlias = Literal["handles", "objects", "blocks", "memory", "references", "anything"]
@@ -46,8 +58,8 @@ class Resource:
         default: Judged if a test carries the mark ``leakcheck`` and names no resources.
         default_rate: Growth per iteration that is allowed if the resource is judged by default, in
             its unit. If above 0, only growth that no exact counter shows is then judged.
-        scope: What the counter covers: this process, its process tree, or the machine (a folder
-            that other processes also use).
+        scope: What the counter covers: this process, its process tree, the machine (a folder that
+            other processes also use), or its cluster of Ray.
         peak: The counter can be read at each function call, so that a peak within a test is
             measured.
         made_of: What one unit is.

@@ -47,10 +47,11 @@ class LinuxTree:
     code. A child that has ended and was never waited for (a zombie) counts as a process, because it
     occupies a process id. An inherited descriptor counts once, for the process that opened it
     (`InheritedDescriptors`). Not counted: zombies below child processes, processes that end during
-    the walk, processes of other users below children, and daemons that have left the tree by a
-    double fork. Fallback: before kernel 6.2, the size of the directory is not the number of
-    descriptors, so it is listed. `open` tries both numbers, because a sandbox may imitate /proc
-    without them: a number that does not count a new descriptor is not used.
+    the walk, processes of other users below children, daemons that have left the tree by a double
+    fork, and Ray's own processes with what they start. Fallback: before kernel 6.2, the size of the
+    directory is not the number of descriptors, so it is listed. `open` tries both numbers, because
+    a sandbox may imitate /proc without them: a number that does not count a new descriptor is not
+    used.
     """
 
     def __init__(self) -> None:
@@ -279,7 +280,20 @@ def _children(pid: int) -> Iterator[int]:
                 children = file.read().split()
         except OSError:
             continue
-        yield from map(int, children)
+        yield from (child for child in map(int, children) if not _is_of_ray(child))
+
+
+def _is_of_ray(pid: int) -> bool:
+    """Return whether a process belongs to Ray's own, which start with it, and end with it.
+
+    Below them are its workers, which `ray_counters` counts. Before Ray is loaded, there is none.
+    """
+    file = getattr(sys.modules.get("ray"), "__file__", None)
+    if file is None:
+        return False
+    # The interpreter and its options come before the script.
+    words = read_command_line(str(pid))[:3]
+    return any(word.startswith(os.path.dirname(file) + os.sep) for word in words)
 
 
 def _state(pid: int | str) -> bytes:

@@ -68,8 +68,9 @@ def test_what_is_clean_passes_check() -> None:
 def test_without_levels_all_that_is_judged_by_default_is() -> None:
     found = measure(int)
     judged = {verdict.resource for verdict in found.finding.verdicts}
-    # Arrow's pool and devices are judged where there are any.
-    assert judged - {"arrow"} == {name for name, one in RESOURCES.items() if one.default} - {"arrow", "vram"}
+    # Arrow's pool, devices and clusters of Ray are judged where there are any.
+    elsewhere = {name for name, one in RESOURCES.items() if one.scope == "Ray cluster"} | {"arrow", "vram"}
+    assert judged - {"arrow"} == {name for name, one in RESOURCES.items() if one.default} - elsewhere
     assert found.finding.colour == "green"
 
 

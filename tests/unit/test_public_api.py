@@ -56,10 +56,11 @@ def test_importing_the_package_imports_no_other_module_of_it() -> None:
 def test_the_markers_are_these() -> None:
     names = [line.partition("(")[0] for line in MARKERS]
     assert " ".join(name.removesuffix("_budget") for name in names if name.endswith("_budget")) == (
-        "fd thread process shm disk task heap object block arrow vram mmap rss reference scaling"
+        "fd thread process shm disk task ray_actor ray_placement_group ray_ref ray_object ray_worker plasma "
+        "heap object block arrow vram mmap rss reference scaling"
     )
     assert names[-2:] == ["leakcheck_ceiling", "leakcheck"]
-    assert len(names) == 17
+    assert len(names) == 23
 
 
 def test_the_options_are_these() -> None:

@@ -67,8 +67,10 @@ def test_any_mark_is_a_budget_or_a_budget_error(
 
 
 def test_every_resource_is_found_and_every_gauge_is_an_exact_counter() -> None:
-    scarce = ["fd", "thread", "process", "shm", "disk", "task"]
-    assert list(RESOURCES) == [*scarce, "heap", "object", "block", "arrow", "vram", "mmap", "rss", "reference"]
+    of_ray = ["ray_actor", "ray_placement_group", "ray_ref", "ray_object", "ray_worker"]
+    scarce = ["fd", "thread", "process", "shm", "disk", "task", *of_ray]
+    memory = ["heap", "object", "block", "arrow", "vram", "mmap", "rss"]
+    assert list(RESOURCES) == [*scarce, "plasma", *memory, "reference"]
     assert [name for name, one in RESOURCES.items() if one.scarce] == [*scarce, "vram", "reference"]
     assert [name for name, one in RESOURCES.items() if not one.default] == ["reference"]
     assert [name for name, one in RESOURCES.items() if one.is_pooled] == scarce

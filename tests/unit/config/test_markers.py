@@ -13,6 +13,7 @@ from pytest_leakcheck.model.resources import RESOURCES
 from pytest_leakcheck.plugin import MARKERS
 
 MARK = pytest.mark
+OF_RAY = ("ray_actor", "ray_placement_group", "ray_ref", "ray_object", "ray_worker")
 COUNT = "Valid: fd_budget(0, *, per_iteration=0, peak=0, over=N, unclosed='fail', reason='')"
 BYTES = "Valid: rss_budget(\"1 MiB\", *, per_iteration=0, peak=\"1 MiB\", over=N, unclosed='fail', reason='')"
 EFFORT = "Valid: leakcheck(iterations=, warmup=, max_time=, min_time=, isolate=, resources=, failures=)"
@@ -46,7 +47,7 @@ def test_leakcheck_judges_all_by_default_and_keeps_explicit_budgets() -> None:
     plan = planned(MARK.leakcheck, MARK.heap_budget("1 MiB"))
     assert [(budget.resource, budget.level, budget.explicit) for budget in plan.budgets] == [
         ("process", None, False),
-        *((name, None, False) for name in ("fd", "thread", "shm", "disk", "task")),
+        *((name, None, False) for name in ("fd", "thread", "shm", "disk", "task", *OF_RAY, "plasma")),
         ("heap", 2**20, True),
         *((name, None, False) for name in ("object", "block", "arrow", "vram", "mmap", "rss")),
     ]
@@ -60,7 +61,7 @@ def test_leakcheck_with_resources_judges_those() -> None:
 def test_leakcheck_judges_the_resources_of_the_settings_where_it_names_none() -> None:
     countable = given(resources=("countable",))
     names = [budget.resource for budget in planned(MARK.leakcheck, settings=countable).budgets]
-    assert names == ["process", "fd", "thread", "shm", "disk", "task"]
+    assert names == ["process", "fd", "thread", "shm", "disk", "task", *OF_RAY]
     assert planned(MARK.leakcheck(resources=["rss"]), settings=countable).budgets == (Budget("rss"),)
     assert planned(MARK.leakcheck, settings=given(resources=("memory", "fd"))).budgets[0].resource == "fd"
 
@@ -77,7 +78,7 @@ def test_the_closest_mark_decides_whether_a_test_is_left_out() -> None:
 
 def test_a_test_without_a_mark_is_screened_unless_the_effort_is_set() -> None:
     plan = plan_unmarked("t", given(resources=("countable",)))
-    assert (plan.screen, plan.effort.warmup, [budget.explicit for budget in plan.budgets]) == (True, 1, [False] * 6)
+    assert (plan.screen, plan.effort.warmup, [budget.explicit for budget in plan.budgets]) == (True, 1, [False] * 11)
     for settings in (given(iterations=50), given(warmup=5), given(ceiling="fd=256")):
         assert not plan_unmarked("t", settings).screen
     assert plan_unmarked("t", given(warmup=5)).effort.warmup == 5
@@ -172,8 +173,8 @@ WRONG = [
     (MARK.leakcheck(5), f"leakcheck(5): takes keyword arguments only, or False to leave the test out. {EFFORT}"),
     (
         MARK.leakcheck(resources=["fdd"]),
-        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of resources: fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss, reference. "
-        + EFFORT,
+        "leakcheck(resources=[\"fdd\"]): resources=['fdd'] is not a list of resources: fd, thread, process, shm, disk, "
+        f"task, {', '.join(OF_RAY)}, plasma, heap, object, block, arrow, vram, mmap, rss, reference. {EFFORT}",
     ),
     (
         MARK.leakcheck(iteration=5),
