@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import is_own, path_to_await
 from pytest_leakcheck.attribution.inspection import is_c, is_shared, module_of, walk
+from pytest_leakcheck.attribution.ray_records import describe_new
 from pytest_leakcheck.model.culprit import Remainder, short_file
 from pytest_leakcheck.model.recording import Fullest
 from pytest_leakcheck.model.resources import DESCRIPTORS, RESOURCES, Handles, find_resource
@@ -42,6 +43,13 @@ from pytest_leakcheck.probes.processes import (
     thread_ids,
     zombies,
 )
+from pytest_leakcheck.probes.ray_counters import (
+    find_core_worker,
+    list_actors,
+    list_placement_groups,
+    list_refs,
+    look_at_cluster,
+)
 from pytest_leakcheck.probes.runtime_counters import list_tasks
 
 _TARGET_KIND: Final = re.compile(r"^(socket|pipe)(?=:\[\d+\]$)|^anon_inode:\[?([^\]]+)\]?$")
@@ -54,13 +62,18 @@ _MOST_FREE: Final = 32
 _DESCRIPTORS_FOLDER: Final = Path("/proc/self/fd")
 _TASKS: Final = Path("/proc/self/task")
 _CHILDREN_OF_THREAD: Final = Path("/proc/thread-self/children")
+# Handles of Ray whose description is all that is known.
+_NAMED_OF_RAY: Final[tuple[Handles, ...]] = ("ray_placement_groups", "ray_workers")
 # Minimum share of the newly mapped bytes that a file must have to be reported.
 _MIN_MAPPING_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """The handles that exist at one moment: descriptions by number, native id, pid or ``id()``."""
+    """The handles that exist at one moment: descriptions by number, native id, pid or ``id()``.
+
+    Those of Ray have ids of their own.
+    """
 
     fds: Mapping[int, str]
     threads: Mapping[int, str]
@@ -70,6 +83,11 @@ class Identities:
     tasks: Mapping[int, str] = field(default_factory=dict)
     # The text of ``/proc/self/maps``, which takes longer to parse than to read.
     maps: bytes = b""
+    ray_refs: Mapping[str, str] = field(default_factory=dict)
+    ray_actors: Mapping[str, str] = field(default_factory=dict)
+    ray_placement_groups: Mapping[str, str] = field(default_factory=dict)
+    ray_objects: Mapping[str, str] = field(default_factory=dict)
+    ray_workers: Mapping[int, str] = field(default_factory=dict)
 
 
 def take_identities() -> Identities:
@@ -78,9 +96,25 @@ def take_identities() -> Identities:
     of_children = {
         (pid, fd): target for pid in children for fd, target in open_targets(str(pid)).items()
     }
-    return Identities(
+    found = Identities(
         open_targets(), running_threads(), children, of_children, live_tasks(), read_maps()
     )
+    return found if find_core_worker() is None else _with_ray(found)
+
+
+def _with_ray(found: Identities) -> Identities:
+    """Add what Ray's cluster has; nothing if it does not answer, as while it shuts down."""
+    with contextlib.suppress(Exception):
+        cluster = look_at_cluster()
+        return replace(
+            found,
+            ray_refs=list_refs(),
+            ray_actors=list_actors(),
+            ray_placement_groups=list_placement_groups(),
+            ray_objects=cluster.objects,
+            ray_workers=dict.fromkeys(cluster.workers, "worker of Ray"),
+        )
+    return found
 
 
 def open_files(
@@ -172,15 +206,18 @@ def live_tasks() -> dict[int, str]:
     }
 
 
-def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[int]:
+def new_handles(before: Identities, after: Identities, resource: str) -> frozenset[Any]:
     """Return the numbers (keys in `Identities`) of new handles.
 
     A reused number with another description is included; entries of folders are not.
     """
-    kind = find_resource(resource).handles
-    then: Mapping[int, str] = getattr(before, kind, {})
-    now: Mapping[int, str] = getattr(after, kind, {})
-    return frozenset(number for number, what in now.items() if then.get(number) != what)
+    return frozenset(_new_of(find_resource(resource).handles, before, after))
+
+
+def _new_of(kind: Handles, before: Identities, after: Identities) -> dict[Any, str]:
+    then: Mapping[Any, str] = getattr(before, kind, {})
+    now: Mapping[Any, str] = getattr(after, kind, {})
+    return {number: what for number, what in now.items() if then.get(number) != what}
 
 
 def survivors(before: Identities, after: Identities) -> dict[str, tuple[Remainder, ...]]:
@@ -206,7 +243,10 @@ def survivors(before: Identities, after: Identities) -> dict[str, tuple[Remainde
     started = {
         pid: command for pid, command in after.children.items() if pid not in before.children
     }
+    of_ray: tuple[Handles, ...] = ("ray_refs", "ray_objects", "ray_actors")
     found: dict[Handles, tuple[Remainder, ...]] = {
+        **{kind: describe_new(_new_of(kind, before, after)) for kind in of_ray},
+        **{kind: group(_new_of(kind, before, after).values()) for kind in _NAMED_OF_RAY},
         "fds": tuple(sorted(fds, key=lambda one: -one.count)),
         "threads": group(_DIGITS.sub("N", name) for name in threads),
         "children": _group_with_age(started),
@@ -440,6 +480,14 @@ class HandleKind:
     list_more: Callable[[Mapping[Any, str]], Mapping[Any, str]] | None = None
 
 
+# Those that no /proc is needed for.
+_LISTED_ANYWHERE: Final[Mapping[str, Callable[[], Mapping[Any, str]]]] = {
+    "tasks": live_tasks,
+    "ray_refs": list_refs,
+    "ray_placement_groups": list_placement_groups,
+}
+
+
 def things_of(
     resource: str, count: Callable[[], int], folder: Folder | None = None
 ) -> HandleKind | None:
@@ -456,8 +504,8 @@ def things_of(
         return HandleKind(count, lambda: dict.fromkeys(running_threads(), ""))
     if kind == "children" and _CHILDREN_OF_THREAD.exists():
         return HandleKind(_hash_children_of_thread, lambda: dict.fromkeys(live_children(), ""))
-    if kind == "tasks":
-        return HandleKind(count, live_tasks)
+    if kind in _LISTED_ANYWHERE:
+        return HandleKind(count, _LISTED_ANYWHERE[kind])
     if folder is not None:
         return HandleKind(count, lambda: dict.fromkeys(folder.names(), folder.path), in_folder=True)
     return None

@@ -144,6 +144,18 @@ SHAPES: Final = (
         "tasks",
     ),
     Shape(
+        "an actor lives until its last handle is dropped, and a detached one until ray.kill(): call that when done",
+        "ray_actors",
+    ),
+    Shape(
+        "a placement group does not end with its handle: call remove_placement_group()",
+        "ray_placement_groups",
+    ),
+    Shape(
+        "Ray keeps an object as long as any process has a reference to it: drop the ObjectRef, in actors too",
+        "ray_refs ray_objects",
+    ),
+    Shape(
         "close() it, or use it in a `with` statement",
         "fds",
         path=r":(open|socket|socketpair|pipe|create_connection)\(\)$",

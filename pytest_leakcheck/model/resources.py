@@ -110,6 +110,11 @@ class Resource:
         return self.scope == "process tree"
 
     @property
+    def of_cluster(self) -> bool:
+        """Whether it is of Ray, and may be in any process of its cluster."""
+        return self.scope == "Ray cluster"
+
+    @property
     def is_pooled(self) -> bool:
         """Whether programs pool its units (descriptors, threads): a pool grows until it is full."""
         return self.scarce and self.unit == "count" and self.made_of != "references"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
+from importlib.util import find_spec
 
 import pytest
 
@@ -46,6 +48,7 @@ from pytest_leakcheck.plugin.second_pass import SecondPass
 from pytest_leakcheck.plugin.undisturbed import keep_modules
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_folder import remove_left_folders
+from pytest_leakcheck.probes.ray_counters import RECORD
 
 
 def register(config: pytest.Config, settings: Settings) -> None:
@@ -61,6 +64,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         _prepare_folders(config)
     if not config.pluginmanager.hasplugin("leakcheck-forks"):
         prepare_process(config)
+    _record_references(config)
     plans = Plans(settings, sampling)
     baseline = baseline_session.BaselineSession(config, settings, plans.collected)
     session = session_report.SessionReport(config, baseline, sampling)
@@ -91,6 +95,20 @@ def register(config: pytest.Config, settings: Settings) -> None:
     hooks["leakcheck-state"] = ItemState()
     for name, plugin in hooks.items():
         config.pluginmanager.register(plugin, name)
+
+
+def _record_references(config: pytest.Config) -> None:
+    """Have Ray, where it is installed, record its references; what the user has set stays."""
+    # The name may be that of a folder, such as tests/ray, and a test suite may replace the module.
+    with suppress(ImportError, ValueError):
+        found = find_spec("ray")
+        if found is not None and found.origin is not None and RECORD not in os.environ:
+            os.environ[RECORD] = "1"
+            config.add_cleanup(_forget_record)
+
+
+def _forget_record() -> None:
+    os.environ.pop(RECORD, None)
 
 
 def _prepare_folders(config: pytest.Config) -> None:

@@ -256,7 +256,7 @@ def _wrap(label: str, text: str, style: Style, room: int) -> Iterator[Line]:
 
 
 def _indent(label: str) -> str:
-    return f"  {label:<{_LABEL_WIDTH}}"
+    return f"  {label:<{_LABEL_WIDTH - 1}} "
 
 
 def _line(*parts: tuple[str, Style]) -> Line:

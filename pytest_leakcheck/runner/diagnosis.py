@@ -61,6 +61,7 @@ from pytest_leakcheck.attribution.heap.reference_paths import (
 )
 from pytest_leakcheck.attribution.hints import hint_for
 from pytest_leakcheck.attribution.inspection import LRU, container_kind, last_entries, length
+from pytest_leakcheck.attribution.ray_records import RECORDED, find_records
 from pytest_leakcheck.attribution.tracing import tracing_rounds as rounds
 from pytest_leakcheck.attribution.tracing.backends import Lines
 from pytest_leakcheck.attribution.tracing.tracer import is_wait
@@ -307,6 +308,7 @@ class CauseSearch:
         self._sampler.instruments.watch.released_names.update(made.released)
         if made.process:
             self._why["owner"] = "they are in a child process, whose objects are not searched"
+        if "owner" in self._why:
             return
         if self._verdict.outcome == "unclosed":
             yield from self._find_cycle()
@@ -459,6 +461,8 @@ class CauseSearch:
 
     def _find_site(self) -> Generator[None, None, rounds.Creation]:
         slope, read = self._verdict.slope, self._sampler.instruments.counter(self._verdict.resource)
+        if self._resource.handles in RECORDED:
+            return (yield from self._find_recorded())
         if (things := self._things()) is not None:
             made = yield from self._follow(things)
             if (
@@ -496,6 +500,22 @@ class CauseSearch:
         if not made.path and of_heap:
             made = yield from rounds.trace_natively(made, slope, self._rate, self._schedule)
         return made
+
+    def _find_recorded(self) -> Generator[None, None, rounds.Creation]:
+        """Find the line of what Ray keeps, by its own record where no call shows it."""
+        if (things := self._things()) is not None:
+            made = yield from self._follow(things)
+        else:
+            made = yield from rounds.list_new(self.resource, self._rate, self._schedule)
+        if not made.identities:
+            return made
+        found = find_records(frozenset(map(str, made.identities)))
+        if found.elsewhere:
+            self._why["owner"] = f"{found.elsewhere}, whose objects are not searched"
+        if made.path:
+            return made
+        path = () if found.site is None else (found.site,)
+        return replace(made, path=path, why=made.why or found.why)
 
     def _is_past_malloc(self) -> bool:
         """Return whether this is resident memory, of which exact counters show less than half."""
@@ -815,12 +835,11 @@ def survivors_of(
     sampler: Sampler, red: Verdict, start: Identities, now: Identities
 ) -> dict[str, tuple[Remainder, ...]]:
     """List the handles that exist now and did not at the start, by resource."""
-    # Libraries map memory too, so mappings are listed only if the verdict is about them.
     held = {
         name: kinds
         for name, kinds in handles.survivors(start, now).items()
         if name == red.resource
-        or (not find_resource(name).is_memory and sampler.samples.state(name) == "growing")
+        or (not _is_detail(name) and sampler.samples.state(name) == "growing")
     }
     if red.resource == RESIDENT and (grown := sampler.samples.grown_children()):
         more = {
@@ -836,6 +855,12 @@ def survivors_of(
             map(handles.describe_target, sampler.instruments.watch.released_names.elements())
         )
     return held
+
+
+def _is_detail(resource: str) -> bool:
+    """Return whether what remains of a resource is listed only if the verdict is about it."""
+    # Libraries map memory too, and one object of Ray has references, bytes and perhaps a worker.
+    return find_resource(resource).is_memory or find_resource(resource).of_cluster
 
 
 def name_failed_line(resource: str, error: BaseException) -> Culprit | None:

@@ -69,7 +69,7 @@ def test_without_levels_all_that_is_judged_by_default_is() -> None:
     found = measure(int)
     judged = {verdict.resource for verdict in found.finding.verdicts}
     # Arrow's pool, devices and clusters of Ray are judged where there are any.
-    elsewhere = {name for name, one in RESOURCES.items() if one.scope == "Ray cluster"} | {"arrow", "vram"}
+    elsewhere = {name for name, one in RESOURCES.items() if one.of_cluster} | {"arrow", "vram"}
     assert judged - {"arrow"} == {name for name, one in RESOURCES.items() if one.default} - elsewhere
     assert found.finding.colour == "green"
 

@@ -35,7 +35,7 @@ from pytest_leakcheck.attribution.call_paths import (
     read_path,
     with_functions,
 )
-from pytest_leakcheck.attribution.handles import HandleKind
+from pytest_leakcheck.attribution.handles import HandleKind, new_handles, take_identities
 from pytest_leakcheck.attribution.tracing.allocations import (
     MIN_WHOLE_RATIO,
     Allocations,
@@ -355,6 +355,17 @@ class _StartedPrograms(MadeHere):
 
 def _of_line(made: Creation, arrivals: Mapping[Key, Arrival]) -> Iterator[Key]:
     return (key for key, one in arrivals.items() if line_of(one.path) == made.line)
+
+
+def list_new(resource: str, rate: float, schedule: Schedule) -> Generator[None, None, Creation]:
+    """List the handles that a round leaves, where none of their calls can be traced."""
+    before = take_identities()
+    for _ in schedule.iterations(rate, OF_EXACT):
+        yield
+        schedule.collect()
+    new = new_handles(before, take_identities(), resource)
+    why = "" if new else _NO_CALL_SEEN if schedule.used else schedule.why_none
+    return Creation(why=why, identities=new)
 
 
 def trace_allocations(  # noqa: PLR0913 - three describe the counter, three the round

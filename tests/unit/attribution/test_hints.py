@@ -39,6 +39,9 @@ CASES = {
     "handler": (held_by("object", "Logger", ".handlers"), "add it once"),
     "cache": (held_by("object", "lru_cache of lookup", ""), "maxsize"),
     "task": (Culprit("task"), "TaskGroup"),
+    "actor": (Culprit("ray_actor"), "ray.kill()"),
+    "placement group": (Culprit("ray_placement_group"), "remove_placement_group()"),
+    "object": (Culprit("plasma"), "drop the ObjectRef"),
     "open": (made("fd", "/project/decode.py", "frames", "open()"), "with"),
 }
 

@@ -31,7 +31,7 @@ from pytest_leakcheck.probes.ray_counters import (
 
 DRIVER = 1
 PUT, RESULT, ACTOR = b"\x00" + b"\xff" * 23 + b"\x01\x00\x00\x00", b"\x07" * 28, b"\xe0" * 16
-OF_RAY = [name for name, one in RESOURCES.items() if one.scope == "Ray cluster"]
+OF_RAY = [name for name, one in RESOURCES.items() if one.of_cluster]
 
 
 def row(key: bytes, size: int = -1, site: str = "", **counts: int) -> SimpleNamespace:
