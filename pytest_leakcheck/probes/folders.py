@@ -34,6 +34,7 @@ from pytest_leakcheck.probes.memory import read_mappings
 from pytest_leakcheck.probes.own_descriptors import open_own
 from pytest_leakcheck.probes.own_folder import PREFIX
 from pytest_leakcheck.probes.processes import descendants
+from pytest_leakcheck.probes.ray_counters import is_loaded
 
 # The names of a private temporary folder and of the folder around it: short, because the path of a
 # socket has 107 bytes.
@@ -42,6 +43,8 @@ PRIVATE_NAME: Final = "t"
 # sessions within a test.
 PYTEST_NAME: Final = "pytest"
 _OF_PYTEST: Final = (f"{PYTEST_NAME}/", "pytest-of-")
+# The folder of all sessions of Ray, with their logs.
+_OF_RAY: Final = "ray/"
 PRIVATE_FOLDER: Final = re.compile(rf".*/{PREFIX}[a-z0-9_]{{8}}/{PRIVATE_NAME}")
 # Nanoseconds: longer than a tick of the kernel's clock, 10 ms at 100 Hz, and more on a virtual
 # machine that waits for a CPU. A second change within one tick may leave the folder's time
@@ -310,6 +313,8 @@ class Folder:
 
     def _list(self) -> Iterator[str]:
         """Yield the entries of a shared folder, or of a private one and those beside it."""
+        # pytest removes what lies in its folders. Ray keeps a log for each worker.
+        others = (*_OF_PYTEST, _OF_RAY) if is_loaded() else _OF_PYTEST
         # A private folder, and those beside it, are listed at all levels.
         folders = ["", *(f"{path}/" for path in self._beside)]
         if self._beside:
@@ -320,8 +325,7 @@ class Folder:
             # The test may have removed it, or have put a file in its place.
             with contextlib.suppress(*_REMOVED), scandir(self.path_of(above)) as entries:
                 for entry in entries:
-                    if self.private and not above and f"{entry.name}/".startswith(_OF_PYTEST):
-                        # pytest removes what lies there.
+                    if self.private and not above and f"{entry.name}/".startswith(others):
                         continue
                     yield f"{above}{entry.name}"
                     if self.private and entry.is_dir(follow_symlinks=False):

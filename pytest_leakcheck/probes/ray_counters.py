@@ -34,6 +34,11 @@ _MIN_STORED_BYTES: Final = 100 << 10
 _ROW_SECONDS: Final = 0.001
 
 
+def is_loaded() -> bool:
+    """Return whether Ray is loaded; its name alone may be that of another folder."""
+    return _WORKER_MODULE in sys.modules
+
+
 def find_core_worker() -> Any:
     """Return what connects this process to a cluster of Ray; None if nothing does."""
     worker: Any = getattr(sys.modules.get(_WORKER_MODULE), "global_worker", None)
@@ -170,7 +175,7 @@ class _Counter(Stateless):
         self._last = array("q", (0,))
 
     def open(self) -> None:
-        if _WORKER_MODULE not in sys.modules:
+        if not is_loaded():
             raise NotInUse("Ray is not loaded by the end of warm-up: there is no cluster to ask")
         # Ray loads modules and starts threads for the first answer.
         self.read()

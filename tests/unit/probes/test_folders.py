@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -266,6 +267,13 @@ def test_what_pytest_makes_in_a_private_folder_does_not_count(private: Folder) -
         path = Path(private.path, name, "below")
         path.mkdir(parents=True)
     assert sorted(private.names()) == ["other", "other/below", "pytest-x", "pytest-x/below"]
+
+
+def test_the_logs_of_ray_do_not_count_once_it_is_loaded(private: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path(private.path, "ray", "session_1").mkdir(parents=True)
+    assert sorted(private.names()) == ["ray", "ray/session_1"]
+    monkeypatch.setitem(sys.modules, "ray._private.worker", ModuleType("worker"))
+    assert list(private.names()) == []
 
 
 def test_folders_that_this_process_makes_beside_a_private_one_count_as_well(tmp_path: Path) -> None:
