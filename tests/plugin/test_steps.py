@@ -96,6 +96,12 @@ def test_a_fixture_that_is_not_used_is_said_with_v(project: Project) -> None:
     assert "leakcheck: nothing was judged" in project.run("-k", "unused").text
 
 
+def test_a_block_without_levels_is_judged_by_what_others_see_of_the_process(project: Project) -> None:
+    project.write("test_it.py", "def test_block(leakcheck):\n    with leakcheck.budget(): pass\n")
+    resources = ("fd", "thread", "process", "shm", "disk")
+    assert project.run().verdicts == {("test_block", name): "ok" for name in resources}
+
+
 def test_a_block(project: Project) -> None:
     project.copy("program_with_budgeted_blocks.py")
     outcome = project.run()
