@@ -322,7 +322,12 @@ def conclude(result: Result, policy: Policy) -> Finding:
     finding = Finding(
         test=result.plan.test,
         verdicts=verdicts,
-        budgets={budget.resource: str(budget) for budget in result.plan.budgets},
+        budgets={
+            budget.resource: str(budget)
+            for budget in result.plan.budgets
+            # Most tests have no cluster, and reports of large suites have a line for each test.
+            if budget.resource in judged or not budget.traits.of_cluster
+        },
         seen=_list_unjudged_growth(result.recording, judged),
         held=result.held,
         recording=result.recording,

@@ -181,7 +181,8 @@ def test_a_level_for_steps_that_cannot_be_read(project_here: Project) -> None:
     for leakcheck in (True, False):
         outcome = project_here.run_here(leakcheck=leakcheck)
         assert (
-            "fdd=0: no such resource. Did you mean 'fd'? Valid resources are fd, thread, process, shm, disk, task, heap, object, block, arrow, vram, mmap, rss"
+            "fdd=0: no such resource. Did you mean 'fd'? Valid resources are fd, thread, process, shm, disk, task, "
+            "ray_actor, ray_placement_group, ray_ref, ray_object, ray_worker, plasma, heap, object, block, arrow, vram, mmap, rss"
             in outcome.text
         )
         assert "heap='much': 'much' is not a size" in outcome.text
