@@ -32,12 +32,18 @@ install_for_tests() {
 }
 
 install_oldest() {
-  local oldest=(pytest==8.4.0 pytest-subtests==0.15.0 --editable .) mark=.venv/oldest/installed
-  if [ "$(cat "$mark" 2>/dev/null)" != "${oldest[*]}" ]; then
-    say "making .venv/oldest with the oldest supported pytest"
-    .venv/bin/python -m venv --clear .venv/oldest
-    .venv/oldest/bin/python -m pip install --quiet --disable-pip-version-check "${oldest[@]}"
-    printf '%s' "${oldest[*]}" >"$mark"
+  install_beside oldest pytest==8.4.0 pytest-subtests==0.15.0 --editable .
+}
+
+# install_beside NAME REQUIREMENT...: an environment of its own, .venv/NAME, unless it has been made with these
+install_beside() {
+  local folder=.venv/$1
+  shift
+  if [ "$(cat "$folder/installed" 2>/dev/null)" != "$*" ]; then
+    say "making $folder with $*"
+    .venv/bin/python -m venv --clear "$folder"
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    printf '%s' "$*" >"$folder/installed"
   fi
 }
 
