@@ -93,8 +93,10 @@ def find_records(keys: Collection[str]) -> Found:
     site = most[0][0] if most and most[0][1] >= wanted else None
     recorded = any(row.record for rows in known.values() for row in rows)
     why = "" if site else "Ray has recorded no common line" if recorded else NO_RECORD
+    if cluster.gap and not known:
+        why = "Ray's record could not be read"
     elsewhere = Counter(away).most_common(1)[0][0] if len(away) >= wanted else ""
-    return Found(site, _with_silent(why, cluster.silent), elsewhere)
+    return Found(site, _with_gap(why, cluster.gap), elsewhere)
 
 
 def describe_new(keys: Mapping[str, str]) -> tuple[Remainder, ...]:
@@ -108,7 +110,7 @@ def describe_new(keys: Mapping[str, str]) -> tuple[Remainder, ...]:
         for key, kind in keys.items()
     )
     return tuple(
-        Remainder(what, count, _with_silent(note, cluster.silent))
+        Remainder(what, count, _with_gap(note, cluster.gap))
         for (what, note), count in counts.most_common()
     )
 
@@ -154,6 +156,5 @@ def _describe_holders(rows: Sequence[Reference]) -> str:
     return f"held by {' and '.join(words)}" if words else ""
 
 
-def _with_silent(text: str, silent: int) -> str:
-    said = f"incomplete: {silent} of Ray's workers did not answer" if silent else ""
-    return "; ".join(filter(None, (text, said)))
+def _with_gap(text: str, gap: str) -> str:
+    return "; ".join(filter(None, (text, f"incomplete: {gap}" if gap else "")))

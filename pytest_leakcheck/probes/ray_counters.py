@@ -12,16 +12,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from math import inf
 from typing import Any, Final
 
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.base import NotInUse, Stateless
+from pytest_leakcheck.probes.base import NotInUse, Stateless, Unavailable
 
 # The variable of the environment that has Ray record where each reference is created, if it is 1 as
 # ``ray.init()`` is called. That takes 60 us for each `ray.put`, which takes 840 us without it.
 RECORD: Final = "RAY_record_ref_creation_sites"
 _WORKER_MODULE: Final = "ray._private.worker"
+# Ray alone does not need it.
+_NO_GRPC: Final = "Ray's nodes are asked through grpcio, which is not installed"
 # In the order in which an actor passes through them, so that one that moves on is not missed.
 _STATES_OF_ACTORS: Final = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE")
 # What the id of a reference begins with that stands for an actor's handle, and where the actor's
@@ -99,11 +102,11 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What all processes of the cluster refer to; `silent` of its workers have not answered."""
+    """What all processes of the cluster refer to; `gap` says why some of it is unknown."""
 
     references: tuple[Reference, ...] = ()
     workers: tuple[int, ...] = ()
-    silent: int = 0
+    gap: str = ""
 
     @property
     def objects(self) -> dict[str, str]:
@@ -115,12 +118,18 @@ def look_at_cluster() -> Cluster:
     """Ask each node what its processes refer to."""
     if find_core_worker() is None:
         return Cluster()
-    nodes = list(_ask_nodes())
+    if not _can_ask():
+        return Cluster(gap=_NO_GRPC)
+    try:
+        nodes = list(_ask_nodes())
+    except Exception as error:  # noqa: BLE001 - Ray raises errors of many kinds as a cluster goes down
+        return Cluster(gap=f"Ray's nodes did not answer ({type(error).__name__})")
+    silent = sum(max(0, node.num_workers - len(node.core_workers_stats)) for node in nodes)
     rows = ((worker, row) for worker in _workers_of(nodes) for row in worker.object_refs)
     return Cluster(
         tuple(_read_reference(worker, row) for worker, row in rows),
         tuple(worker.pid for worker in _workers_of(nodes) if not _is_driver(worker)),
-        sum(max(0, node.num_workers - len(node.core_workers_stats)) for node in nodes),
+        f"{silent} of Ray's workers did not answer" if silent else "",
     )
 
 
@@ -141,6 +150,10 @@ def _read_reference(worker: Any, row: Any) -> Reference:
         worker.pid,
         _is_driver(worker),
     )
+
+
+def _can_ask() -> bool:
+    return find_spec("grpc") is not None
 
 
 def _ask_nodes() -> Iterator[Any]:
@@ -258,6 +271,11 @@ class _OfNodes(_Counter):
         super().__init__()
         self._used = _COUNTS.number
 
+    def open(self) -> None:
+        if is_loaded() and not _can_ask():
+            raise Unavailable(f"{_NO_GRPC}: pip install grpcio")
+        super().open()
+
     def _count(self) -> int:
         if self._used == _COUNTS.number or clock.monotonic() > _COUNTS.at + _ROW_SECONDS:
             _COUNTS.ask()
@@ -273,7 +291,8 @@ class Objects(_OfNodes):
 
     Resolution: one. Noise: none; a worker that does not answer in time leaves out what it alone
     refers to. Cost: 3 ms for a node, together with ``plasma`` and ``ray_worker``, and more with
-    each reference. Scope: all processes of the cluster.
+    each reference. Scope: all processes of the cluster. Fallback: none; without grpcio, which Ray's
+    extra `default` requires, the nodes cannot be asked.
     """
 
     resource = "ray_object"

@@ -39,8 +39,8 @@ def away(key: str, record: str = "", kind: str = "LOCAL_REFERENCE", pid: int = 4
     return Reference(key, 5, record, kind, pid, is_driver=False)
 
 
-def install(monkeypatch: pytest.MonkeyPatch, *references: Reference, silent: int = 0) -> None:
-    monkeypatch.setattr(ray_records, "look_at_cluster", lambda: Cluster(references, (42,), silent))
+def install(monkeypatch: pytest.MonkeyPatch, *references: Reference, gap: str = "") -> None:
+    monkeypatch.setattr(ray_records, "look_at_cluster", lambda: Cluster(references, (42,), gap))
 
 
 def test_a_record_has_what_created_it_and_the_lines_without_those_of_ray() -> None:
@@ -87,11 +87,13 @@ def test_what_a_worker_alone_holds_is_said_with_the_line_of_its_owner(monkeypatc
 
 
 def test_an_answer_of_only_some_workers_is_said_to_be_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, here("a"), silent=2)
+    install(monkeypatch, here("a"), gap="2 of Ray's workers did not answer")
     said = "incomplete: 2 of Ray's workers did not answer"
     assert find_records({"a"}).why == f"{NO_RECORD}; {said}"
     held = "held by the driver (LOCAL_REFERENCE)"
     assert describe_new({"a": ""}) == (Remainder("Ray object, line not recorded", 1, f"{held}; {said}"),)
+    install(monkeypatch, gap="its nodes are away")
+    assert find_records({"a"}).why == "Ray's record could not be read; incomplete: its nodes are away"
 
 
 def test_what_remains_is_grouped_by_line_and_holder(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.model.resources import RESOURCES
-from pytest_leakcheck.probes import processes
+from pytest_leakcheck.probes import processes, ray_counters
 from pytest_leakcheck.probes.base import NotInUse
 from pytest_leakcheck.probes.catalog import CATALOG, open_instruments
 from pytest_leakcheck.probes.ray_counters import (
@@ -52,6 +52,7 @@ class Cluster:
         self.groups: dict[str, dict[str, str]] = {}
         self.processes: list[SimpleNamespace] = []
         self.silent = self.asked = 0
+        self.grpc: object = "installed"
         self.worker = SimpleNamespace(connected=True, core_worker=SimpleNamespace(get_all_reference_counts=self._refs))
 
     def _refs(self) -> dict[bytes, dict[str, int]]:
@@ -82,6 +83,7 @@ class Cluster:
             "ray._private.internal_api": {"node_stats": self.node_stats},
             "ray.core.generated.common_pb2": {"DRIVER": DRIVER},
         }
+        monkeypatch.setattr(ray_counters, "find_spec", lambda _name: self.grpc)
         for name, values in modules.items():
             module = ModuleType(name)
             vars(module).update(values)
@@ -172,7 +174,20 @@ def test_a_cluster_that_does_not_answer_leaves_the_last_value(
         raise ConnectionError
 
     monkeypatch.setattr(cluster, "actor_table", refuse)
+    monkeypatch.setattr(cluster, "node_table", refuse)
     assert counter.read() == 1
+    assert look_at_cluster() == ray_counters.Cluster(gap="Ray's nodes did not answer (ConnectionError)")
+
+
+def test_without_grpcio_what_only_nodes_know_is_unavailable_and_never_0(cluster: Cluster) -> None:
+    cluster.grpc = None
+    opened, missing = open_instruments(OF_RAY)
+    assert [one.resource for one in opened] == ["ray_actor", "ray_placement_group", "ray_ref"]
+    assert sorted(missing) == ["plasma", "ray_object", "ray_worker"]
+    why = "Ray's nodes are asked through grpcio, which is not installed"
+    assert str(missing["plasma"]) == f"{why}: pip install grpcio"
+    assert not isinstance(missing["plasma"], NotInUse)
+    assert look_at_cluster().gap == why
 
 
 def test_a_reference_says_what_holds_it_and_whether_all_have_answered(cluster: Cluster) -> None:
@@ -190,7 +205,7 @@ def test_a_reference_says_what_holds_it_and_whether_all_have_answered(cluster: C
         Reference(ACTOR.hex(), 0, "", "ACTOR_HANDLE", 9, is_driver=False),
         Reference(RESULT.hex(), 0, "", "BORROWED", 9, is_driver=False),
     )
-    assert (found.workers, found.silent) == ((8, 9), 1)
+    assert (found.workers, found.gap) == ((8, 9), "1 of Ray's workers did not answer")
     assert found.references[3].is_handle
 
 
