@@ -37,13 +37,14 @@ install_oldest() {
 
 # install_beside NAME REQUIREMENT...: an environment of its own, .venv/NAME, unless it has been made with these
 install_beside() {
-  local folder=.venv/$1
+  local folder=.venv/$1 wanted
   shift
-  if [ "$(cat "$folder/installed" 2>/dev/null)" != "$*" ]; then
+  wanted="$* $(cksum <pyproject.toml)"
+  if [ "$(cat "$folder/installed" 2>/dev/null)" != "$wanted" ]; then
     say "making $folder with $*"
     .venv/bin/python -m venv --clear "$folder"
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
-    printf '%s' "$*" >"$folder/installed"
+    printf '%s' "$wanted" >"$folder/installed"
   fi
 }
 
