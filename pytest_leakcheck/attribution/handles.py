@@ -194,8 +194,11 @@ def running_threads() -> dict[int, str]:
 
 def live_children() -> dict[int, str]:
     """Describe this process's live descendants, by command line, and its zombies; keys are pids."""
-    ended = {pid: f"zombie of {read_process_name(str(pid))}, never waited for" for pid in zombies()}
-    return {pid: _describe_process(pid, parent) for parent, pid in family(os.getpid())} | ended
+    # In this order, so that a child that ends between the two is not missed.
+    alive = {pid: _describe_process(pid, parent) for parent, pid in family(os.getpid())}
+    return alive | {
+        pid: f"zombie of {read_process_name(str(pid))}, never waited for" for pid in zombies()
+    }
 
 
 def live_tasks() -> dict[int, str]:

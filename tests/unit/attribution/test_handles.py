@@ -272,3 +272,15 @@ def test_an_object_of_c_stands_for_no_number_that_python_has_got() -> None:
         assert stand_for(hidden, numbers)
         assert not stand_for(hidden, numbers, are_numbers=True)
     assert stand_for([(number,) for number in numbers], numbers, are_numbers=True)
+
+
+def test_a_child_that_ends_while_children_are_listed_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+
+    def end(_pid: int) -> list[tuple[int, int]]:
+        ended.append(_GONE)
+        return []
+
+    monkeypatch.setattr(handles, "family", end)
+    monkeypatch.setattr(handles, "zombies", lambda: list(ended))
+    assert set(handles.live_children()) == {_GONE}
