@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
+from on_ray import NEEDS_RAY
 from projects import ROOT, Project
 
 PAGES = [
@@ -40,6 +41,7 @@ LONG = (
 def blocks_of(page: Path) -> Iterator[Any]:
     for number, (language, text) in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
         marks = [pytest.mark.laboratory] if any(line in text for line in LONG) else []
+        marks += [NEEDS_RAY] if page.name == "ray.md" and language == "python" else []
         yield pytest.param(language, text, id=f"{page.name}-{number}", marks=marks)
 
 

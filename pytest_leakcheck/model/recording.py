@@ -17,7 +17,7 @@ from pytest_leakcheck.model.resources import RESIDENT, Kind, OfResource, check_r
 
 Collector: TypeAlias = Literal["on", "off"]
 Stopped: TypeAlias = Literal["judged", "iterations", "time", "failed", "interrupted", "lost"]
-Engine: TypeAlias = Literal["", "thread", "process", "gloo"]
+Engine: TypeAlias = Literal["", "thread", "process", "gloo", "ray"]
 Figure: TypeAlias = Literal["total", "per_rank", "at_least"]
 # Why readings were corrected: what counted ended by itself while it was waited for; the growth is
 # judged without that wait; it belongs to other programs, or is of unknown origin and gone; it was
@@ -304,7 +304,7 @@ class Scaled:
         """Return how many processes a sum gains from the smallest size to the largest, or 1."""
         return (
             self.sizes[-1] - self.sizes[0]
-            if figure == "total" and self.engine in ("process", "gloo")
+            if figure == "total" and self.engine not in ("", "thread")
             else 1
         )
 

@@ -216,7 +216,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         sweep = read_sweep(metafunc.definition.iter_markers(), metafunc.fixturenames)
     except InputError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
-    if sweep.engine == "gloo" and not metafunc.config.stash[keys.SETTINGS].active:
+    if sweep.engine in ("gloo", "ray") and not metafunc.config.stash[keys.SETTINGS].active:
         from pytest_leakcheck.plugin.inert import GlooAlone
 
         if not metafunc.config.pluginmanager.hasplugin("leakcheck-alone"):

@@ -184,6 +184,11 @@ def check_steps(n: int | None) -> None:
         raise ValueError(f"leakcheck.steps({n!r}): the number of steps must be at least 1")
 
 
+def has_process_group(engine: str | None) -> bool:
+    """Return whether ranks join a group before set-up; those of Ray only if torch is loaded."""
+    return engine == "gloo" or (engine == "ray" and "torch" in sys.modules)
+
+
 @contextlib.contextmanager
 def join_process_group(folder: str, rank: int, ranks: int) -> Iterator[None]:
     """Join the group of all ranks over gloo, and leave it after the body.
@@ -220,12 +225,12 @@ def _on_loopback() -> Iterator[None]:
 
 
 class GlooAlone:
-    """The hook that gives a gloo test a group of one rank; registered without ``--leakcheck``."""
+    """The hook that gives a test a group of one rank; registered without ``--leakcheck``."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         mark = item.get_closest_marker(SCALING)
-        if mark is None or mark.kwargs.get("engine") != "gloo":
+        if mark is None or not has_process_group(mark.kwargs.get("engine")):
             return (yield)
         from pytest_leakcheck.probes.own_folder import temporary_folder
 

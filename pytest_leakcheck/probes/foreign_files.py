@@ -34,6 +34,12 @@ def private(path: str | Path, flags: int) -> int:
     return os.open(path, flags | AS_IT_IS, 0o600)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file for this user only, and follow no link."""
+    with open(path, "w", encoding="utf-8", opener=private) as file:
+        file.write(text)
+
+
 def read_text(path: Path) -> str:
     """Return what a process has sent; empty if there is no file.
 

@@ -772,6 +772,7 @@ def _describe_method(scaled: Scaled, resources: set[str]) -> str:
         "thread": "a fresh process per size, its ranks as threads",
         "process": "a fresh process per rank",
         "gloo": "a fresh process per rank, joined over gloo",
+        "ray": "a Ray actor per rank",
     }[scaled.engine]
     parts = [f"the test's body, in {where}"]
     if RESIDENT in resources:

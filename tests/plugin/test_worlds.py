@@ -287,3 +287,20 @@ def test_plain_pytest_has_a_group_of_one(project: Project) -> None:
         leakcheck=False,
     )
     assert ran.last_line == "2 passed"
+
+
+def test_ranks_of_ray_need_ray(project_here: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    text = """
+        import pytest
+        @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="ray", rss="<= 64 MiB")
+        def test_it(world_size):
+            assert world_size == 1
+        """
+    assert project_here.run_test_here(text, leakcheck=False).last_line == "1 passed"
+    ran = project_here.run_test_here(text)
+    assert ran.last_line == "1 skipped"
+    assert ran.finding("test_it", "rss")["reason"] == (
+        "engine=\"ray\" needs Ray, which is not installed here: pip install 'pytest-leakcheck[ray]', or have plain "
+        'processes as ranks (engine="process")'
+    )

@@ -208,8 +208,8 @@ WRONG = [
     ('scaling_budget("n", [8, 16, 32])', "names no resource"),
     ('scaling_budget("n")', "takes the name of an axis and a list of sizes"),
     (
-        'scaling_budget("n", [8, 16, 32], engine="ray", rss="O(1)")',
-        "engine='ray' is not one of 'thread', 'process', 'gloo'",
+        'scaling_budget("n", [8, 16, 32], engine="mpi", rss="O(1)")',
+        "engine='mpi' is not one of 'thread', 'process', 'gloo', 'ray'",
     ),
     ('scaling_budget("n", [8, 16, 32], reason=3, rss="O(1)")', "reason=3 is not a string"),
     ('scaling_budget("n", [8, 16, 32], rss={"per_rank": "<= 1 MiB"})', "'per_rank' needs ranks: set an engine"),

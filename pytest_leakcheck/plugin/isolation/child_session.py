@@ -30,7 +30,7 @@ from pytest_leakcheck.attribution.call_paths import is_harness, is_own
 from pytest_leakcheck.model.decoding import decode
 from pytest_leakcheck.model.recording import Recording, Sizing
 from pytest_leakcheck.plugin import keys, silent_tmpdir
-from pytest_leakcheck.plugin.inert import Leakcheck, join_process_group
+from pytest_leakcheck.plugin.inert import Leakcheck, has_process_group, join_process_group
 from pytest_leakcheck.plugin.isolation.messages import Messages, RecordedWarning, Task, to_line
 from pytest_leakcheck.plugin.other_plugins import prepare_given_folder, prepare_process
 from pytest_leakcheck.plugin.undisturbed import AppendedFile, undisturbed_writing
@@ -41,6 +41,7 @@ from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
 from pytest_leakcheck.runner.peak_meter import Meter
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.fork_server import Server, leave
+from pytest_leakcheck.runner.processes.ray_ranks import NODE_VARIABLE
 from pytest_leakcheck.runner.processes.supervisor import Board
 
 # The new values of options, by the name under which pytest or a plugin stores the option. An option
@@ -357,16 +358,15 @@ class SizedProtocol:
 
     def __init__(self, sizing: Sizing, child: Child, rank: int) -> None:
         self._sizing, self._board, self._write = sizing, child.board, child.write
-        gloo = sizing.engine == "gloo"
-        self._group = (
-            join_process_group(child.folder, rank, sizing.ranks)
-            if gloo
-            else contextlib.nullcontext()
-        )
+        self._folder, self._rank = child.folder, rank
+        node = os.environ.get(NODE_VARIABLE, "")
+        self._node = {"node": node} if node else {}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        with self._group:
+        if not has_process_group(self._sizing.engine):
+            return (yield)
+        with join_process_group(self._folder, self._rank, self._sizing.ranks):
             return (yield)
 
     # The innermost wrapper, so that the work of other plugins is not measured.
@@ -390,7 +390,7 @@ class SizedProtocol:
             series,
             stopped="iterations",
             unavailable=meter.unavailable,
-            environment=describe_environment(meter.device),
+            environment=describe_environment(meter.device) | self._node,
             peaks=peaks,
             exact=meter.exact,
             at_calls=0 if meter.exact else meter.at_calls,

@@ -40,6 +40,8 @@ from pytest_leakcheck.runner.processes import fork_server, supervisor
 from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
 from pytest_leakcheck.runner.processes.fork_server import ForkServer, ServerLost
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
+from pytest_leakcheck.runner.processes.ray_cluster import QUIET, LocalCluster
+from pytest_leakcheck.runner.processes.ray_ranks import start_up_seconds
 
 # Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the
 # first iteration.
@@ -82,6 +84,7 @@ if __name__ == "__main__":
     sys.exit(status)
 """
 _SERVER: Final[pytest.StashKey[ForkServer]] = pytest.StashKey()
+_CLUSTER: Final[pytest.StashKey[LocalCluster]] = pytest.StashKey()
 
 
 class Subprocess:
@@ -138,9 +141,7 @@ class Subprocess:
         # Not in a private folder of this process, so that the paths of sockets do not become too
         # long.
         with temporary_folder(self._item.config.stash.get(SESSION_FOLDER, None)) as folder:
-            start = _prepare(
-                self._item, folder, sizing, self._effort.max_time, not_forked=not_forked
-            )
+            start = self._prepare(folder, sizing, not_forked)
             if server is not None:
                 start = replace(start, fork=partial(server.fork, folder / "start"))
             return _read_answer(
@@ -149,6 +150,10 @@ class Subprocess:
                 sizing.ranks if sizing else 1,
                 children.peak,
             )
+
+    def _prepare(self, folder: Path, sizing: Sizing | None, not_forked: str) -> supervisor.Start:
+        limit = self._effort.max_time
+        return _prepare(self._item, folder, sizing, limit, not_forked=not_forked)
 
     def _find_server(self, waiting: Callable[[], None]) -> tuple[str, ForkServer | None]:
         """Return a server that has collected the file of the item, or why there is none."""
@@ -194,9 +199,60 @@ class World(Subprocess):
             return super().run(sizing)
 
 
+class RayWorld(World):
+    """Runs an item in a world of Ray actors, which `runner.processes.ray_ranks` starts.
+
+    This process never loads Ray.
+    """
+
+    def run(self, sizing: Sizing | None = None) -> Answer:
+        """Run the item as `World` does, on the project's cluster or on one of the session."""
+        found = find_spec("ray")
+        # A folder of tests may have the name too.
+        if found is None or found.origin is None:
+            raise Unavailable(
+                "engine=\"ray\" needs Ray, which is not installed here: pip install 'pytest-leakcheck[ray]', or have "
+                'plain processes as ranks (engine="process")'
+            )
+        return super().run(sizing)
+
+    def _prepare(self, folder: Path, sizing: Sizing | None, not_forked: str) -> supervisor.Start:
+        start = super()._prepare(folder, sizing, not_forked)
+        return replace(
+            start,
+            environment={**start.environment, **self._find_cluster()},
+            start_up=start.start_up + start_up_seconds(start.ranks),
+        )
+
+    def _find_cluster(self) -> Mapping[str, str]:
+        """Return the variables with which to connect to a cluster; start one if there is none."""
+        ray: Any = sys.modules.get("ray")
+        if ray is not None and ray.is_initialized():
+            return {**QUIET, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+        if os.environ.get("RAY_ADDRESS", "local") not in ("", "local"):
+            return QUIET
+        item, config = self._item, self._item.config
+        if _CLUSTER not in config.stash:
+            sweeps = [
+                one.stash[keys.SWEEP] for one in item.session.items if keys.SWEEP in one.stash
+            ]
+            largest = max(one.sizes[-1] for one in sweeps if WORLDS.get(one.engine) is RayWorld)
+            line: Any = config.pluginmanager.getplugin("leakcheck-progress")
+            cluster = LocalCluster(
+                max(largest, os.cpu_count() or 1), lambda: line and line.look("")
+            )
+            config.stash[_CLUSTER] = cluster
+            config.add_cleanup(cluster.close)
+        return config.stash[_CLUSTER].variables
+
+
 # The engines of worlds whose ranks are processes, by the name that a mark gives; all other tests
 # run in one process.
-WORLDS: Final[Mapping[str, type[Subprocess]]] = {"process": World, "gloo": World}
+WORLDS: Final[Mapping[str, type[Subprocess]]] = {
+    "process": World,
+    "gloo": World,
+    "ray": RayWorld,
+}
 
 
 def _prepare(
@@ -272,7 +328,7 @@ def _write_files(config: pytest.Config, folder: Path, task: Task, ranks: int) ->
         "pytest_leakcheck.plugin.isolation.child_session",
         f"--leakcheck-task={start}",
     ]
-    is_world = task.sizing is not None and task.sizing.of_processes
+    sizing = task.sizing
     given = {
         **encode(task),
         "path": [str(path) for path in sys.path],
@@ -280,7 +336,9 @@ def _write_files(config: pytest.Config, folder: Path, task: Task, ranks: int) ->
         "options": options,
         "server": task.server,
         # The arguments of `launch`.
-        "world": (ranks, command, task.folder, task.parent) if is_world else None,
+        "world": (sizing.engine, ranks, command, task.folder, task.parent)
+        if sizing is not None and sizing.of_processes
+        else None,
     }
     start.write_text(json.dumps(given, default=str), encoding="utf-8")
     return command
@@ -312,6 +370,9 @@ def _read_answer(folder: Path, ended: supervisor.ProcessEnd, ranks: int, childre
         raise OSError(
             ended.unsent, f"the subprocess cannot write what it found: {os.strerror(ended.unsent)}"
         )
+    # The launcher of the ranks writes it if it cannot start them.
+    if why_not := read_text(folder / "unavailable"):
+        raise Unavailable(why_not)
     with OriginalFunctions():
         messages = tuple(
             read_lines(read_text(supervisor.file_of(folder, "messages", rank)))

@@ -286,8 +286,8 @@ def _explain_end(answer: Answer, at: str, limit: float) -> str:
     silent = answer.silent_ranks[:1]
     if not silent:
         return f"the test's body did not run at {at}"
-    status = answer.failures.get(silent[0], 0 if ranks > 1 else ended.status)
-    return f"{_format_ranks(silent, ranks)}{supervisor.describe_exit(status)} at {at}, before the end of the test"
+    how = answer.failures.get(silent[0], supervisor.describe_exit(0 if ranks > 1 else ended.status))
+    return f"{_format_ranks(silent, ranks)}{how} at {at}, before the end of the test"
 
 
 def _format_ranks(numbers: Sequence[int], ranks: int) -> str:

@@ -124,12 +124,12 @@ def _add_up(parts: list[Any]) -> Any:
     return "".join(parts) if isinstance(parts[0], str) else sum(parts)
 
 
-def read_failures(text: str) -> dict[int, int]:
+def read_failures(text: str) -> dict[int, str]:
     """Decode what the launcher of ranks wrote, if anything; raise `Unreadable` as `read_lines`."""
-    failures = parse(dict[str, int], text or "{}")
+    failures = parse(dict[str, str], text or "{}")
     if not all(rank.isdecimal() for rank in failures):
         raise Unreadable("failures: expected numbers of ranks")
-    return {int(rank): status for rank, status in failures.items()}
+    return {int(rank): how for rank, how in failures.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +140,14 @@ class Answer:
         messages: What each process has sent, by rank (its number among the processes that run the
             test together).
         stacks: The stack of each process that had to be ended, by rank; empty for the others.
-        failures: The exit status of each rank that failed, as its launcher saw it.
+        failures: How each rank that failed ended, as its launcher saw it.
         children: The peak memory of child processes, in bytes; 0 if it was not observed.
     """
 
     ended: supervisor.ProcessEnd
     messages: tuple[Messages, ...]
     stacks: tuple[str, ...]
-    failures: Mapping[int, int]
+    failures: Mapping[int, str]
     children: int
 
     @property

@@ -77,7 +77,7 @@ class Forked:
 
     def has_ended(self, seconds: float = 0) -> bool:
         """Return whether the process has ended within this time; it stays unreaped until `wait`."""
-        return self.returncode is not None or _is_readable(self._watch, seconds=seconds)
+        return self.returncode is not None or is_readable(self._watch, seconds=seconds)
 
     def send_signal(self, number: int) -> None:
         signal.pidfd_send_signal(self._watch, number)
@@ -189,7 +189,7 @@ class ForkServer:
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         deadline = clock.monotonic() + seconds
-        while not _is_readable(self._connection, seconds=_LOOK_SECONDS):
+        while not is_readable(self._connection, seconds=_LOOK_SECONDS):
             if clock.monotonic() > deadline:
                 raise TimeoutError
             self._waiting()
@@ -244,7 +244,7 @@ class Server:
 
     def _receive(self) -> dict[str, str]:
         """Return what the session asks; nothing if it has ended."""
-        if not _is_readable(self._connection, unless=self._session):
+        if not is_readable(self._connection, unless=self._session):
             return {}
         return dict(json.loads(os.read(self._connection, _MAX_BYTES) or b"{}"))
 
@@ -256,7 +256,7 @@ class Server:
         """Wait until a child has ended; return whether the session has not ended before."""
         watch = os.pidfd_open(pid)
         try:
-            return _is_readable(watch, unless=self._session)
+            return is_readable(watch, unless=self._session)
         finally:
             os.close(watch)
 
@@ -308,7 +308,7 @@ class Server:
         if not pid:
             os._exit(0)
         watch = os.pidfd_open(pid)
-        if not _is_readable(watch, seconds=_TRIAL_SECONDS):
+        if not is_readable(watch, seconds=_TRIAL_SECONDS):
             os.kill(pid, signal.SIGKILL)
         os.close(watch)
         os.waitpid(pid, 0)
@@ -415,7 +415,7 @@ def _copy_file(number: int, folder: Path) -> int:
     return new
 
 
-def _is_readable(number: int, *, seconds: float | None = None, unless: int | None = None) -> bool:
+def is_readable(number: int, *, seconds: float | None = None, unless: int | None = None) -> bool:
     """Wait until a descriptor is readable; False if the time ends or `unless` is readable first."""
     poll = select.poll()
     for descriptor in (number, unless):

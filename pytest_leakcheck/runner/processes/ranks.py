@@ -11,32 +11,47 @@ from pathlib import Path
 from typing import Final
 
 from pytest_leakcheck.probes import clock
-from pytest_leakcheck.probes.foreign_files import private
+from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.foreign_files import write_text
 from pytest_leakcheck.runner.processes import supervisor
-from pytest_leakcheck.runner.processes.supervisor import TERMINATE_SECONDS, end_tree
+from pytest_leakcheck.runner.processes.supervisor import (
+    TERMINATE_SECONDS,
+    describe_exit,
+    end_tree,
+)
 
 _POLL_SECONDS: Final = 0.02
 # Seconds that the other ranks get to report something themselves after one has failed.
 _FAILURE_GRACE_SECONDS: Final = 2.0
 
 
-def launch(ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
-    """Run a command in each rank; return 1 if a rank failed.
+def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
+    """Run a command in each rank, or what it runs in Ray actors; return 1 if a rank failed.
 
-    Its environment has ``RANK`` and ``WORLD_SIZE``. `folder` gets ``failures``: the exit status of
-    each failed rank by its number, as JSON. This process ends with `parent` (a pid; 0 for none).
+    Its environment has ``RANK`` and ``WORLD_SIZE``. `folder` gets ``failures``: how each failed
+    rank ended, by its number, as JSON; or ``unavailable``: why no rank could be started. This
+    process ends with `parent` (a pid; 0 for none).
     """
     supervisor.die_with(parent)
     # The ranks get SIGTERM as well, and write their stacks before they end. This process must
     # outlive them. They would inherit SIG_IGN, so a handler that does nothing takes its place.
     signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-    failed = _run_processes(ranks, command)
-    with open(Path(folder, "failures"), "w", encoding="utf-8", opener=private) as file:
-        json.dump(failed, file)
+    failed: dict[int, str] = {}
+    try:
+        if engine == "ray":
+            from pytest_leakcheck.runner.processes.ray_ranks import run_actors
+
+            # The program and its argument, without the interpreter, which is Ray's.
+            failed = run_actors(ranks, [*command[-2:]], folder, _FAILURE_GRACE_SECONDS)
+        else:
+            failed = _run_processes(ranks, command)
+    except Unavailable as error:
+        write_text(Path(folder, "unavailable"), str(error))
+    write_text(Path(folder, "failures"), json.dumps(failed))
     return 1 if failed else 0
 
 
-def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
+def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, str]:
     sizes = dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(ranks))
     rank_variables = [
         sizes | dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)) for rank in range(ranks)
@@ -48,7 +63,7 @@ def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, int]:
     deadline = 0.0
     while True:
         statuses = [process.poll() for process in running]
-        failed = {rank: status for rank, status in enumerate(statuses) if status}
+        failed = {rank: describe_exit(status) for rank, status in enumerate(statuses) if status}
         if None not in statuses:
             return failed
         deadline = deadline or (clock.monotonic() + _FAILURE_GRACE_SECONDS if failed else 0.0)

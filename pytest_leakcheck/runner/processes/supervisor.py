@@ -30,7 +30,7 @@ from pytest_leakcheck.probes.processes import descendants
 # Settings of glibc's allocator: no per-thread cache of freed blocks, because these count as in use,
 # and a fixed threshold for mmap (bytes), which otherwise moves as blocks are freed.
 _TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
-_TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
+TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
 _POLL_SECONDS: Final = 0.01
 # Seconds to exit after it has finished: leaked threads and children could keep a process alive
 # forever.
@@ -188,10 +188,10 @@ def unsupported() -> str:
 
 def quiet_environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment with tunables that quiet glibc's allocator; the user's own stay."""
-    tuned = [word for word in given.get(_TUNABLES_VARIABLE, "").split(":") if word]
+    tuned = [word for word in given.get(TUNABLES_VARIABLE, "").split(":") if word]
     own = {word.partition("=")[0] for word in tuned}
     ours = [f"{name}={value}" for name, value in _TUNABLES.items() if name not in own]
-    return {**given, _TUNABLES_VARIABLE: ":".join([*ours, *tuned])}
+    return {**given, TUNABLES_VARIABLE: ":".join([*ours, *tuned])}
 
 
 class Process(Protocol):

@@ -80,7 +80,7 @@ def test_only_the_total_of_a_world_of_processes_sums_processes() -> None:
     def added(engine: Engine, figure: Figure) -> int:
         return Scaled("ranks", engine, (Point(1, ()), Point(4, ()))).count_added_processes(figure)
 
-    assert (added("gloo", "total"), added("process", "total")) == (3, 3)
+    assert (added("gloo", "total"), added("process", "total"), added("ray", "total")) == (3, 3, 3)
     assert (added("gloo", "per_rank"), added("thread", "total"), added("", "total")) == (1, 1, 1)
 
 

@@ -108,6 +108,6 @@ def test_it_travels_as_json() -> None:
     assert scaled.peaks("rss", "total") == (MIB + 3, 3 * MIB)
 
 
-@pytest.mark.parametrize(("engine", "ranks"), [("", 1), ("thread", 1), ("process", 4), ("gloo", 4)])
+@pytest.mark.parametrize(("engine", "ranks"), [("", 1), ("thread", 1), ("process", 4), ("gloo", 4), ("ray", 4)])
 def test_how_many_processes_a_world_has(engine: str, ranks: int) -> None:
     assert Sizing("n", 4, ("rss",), engine).ranks == ranks  # type: ignore[arg-type]

@@ -1,0 +1,315 @@
+"""Run each rank of a world in a Ray actor, from a separate process, which is Ray's driver.
+
+The actors write into the folder of the session, as ranks that are its processes do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import psutil
+
+from pytest_leakcheck.probes import clock
+from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.probes.foreign_files import write_text
+from pytest_leakcheck.runner.processes.supervisor import TUNABLES_VARIABLE, describe_exit
+
+# Seconds: to connect, until there is room for all ranks, and until all of them have a process.
+# Processes are started one after the other.
+_CONNECT_SECONDS: Final = 20.0
+_ROOM_SECONDS: Final = 20.0
+_START_SECONDS: Final = 20.0
+_START_SECONDS_PER_RANK: Final = 4.0
+_POLL_SECONDS: Final = 0.1
+# Seconds in which ranks that are ended write their stacks.
+_STACK_SECONDS: Final = 1.0
+_MAX_WHY: Final = 800
+# The settings of the allocator with which a cluster's processes have been started.
+TUNED_VARIABLE: Final = "LEAKCHECK_TUNED"
+# The node of a rank, for its recording.
+NODE_VARIABLE: Final = "LEAKCHECK_NODE"
+
+
+def start_up_seconds(ranks: int) -> float:
+    """Return how long it may take until all ranks have a process, if one must be started again."""
+    return _CONNECT_SECONDS + _ROOM_SECONDS + 2 * _seconds_to_start(ranks)
+
+
+class Place(NamedTuple):
+    """Where a rank runs. A `machine` is one kernel's, with one numbering of processes."""
+
+    node: str
+    address: str
+    pid: int
+    machine: str
+    sees_folder: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.node[:12]} ({self.address})"
+
+
+class Rank:
+    """A rank: an actor without concurrency, so that the test runs in the process's main thread.
+
+    It is sent as it stands here: without the session's path, it cannot import this package.
+    """
+
+    def place(self, folder: str) -> tuple[str, str, int, str, bool]:
+        """Return what a `Place` holds."""
+        import ray
+
+        node, address = ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
+        sees_folder = Path(folder, "start").is_file() and os.access(folder, os.W_OK)
+        return node, address, os.getpid(), self.find_machine(), sees_folder
+
+    @staticmethod
+    def find_machine() -> str:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+
+    def run(self, launcher: int, program: list[str], cwd: str, variables: dict[str, str]) -> int:
+        """Run a program with the output of the launcher, and return its exit status."""
+        # Ray's handler would raise an error in the body, and the rank report a failure of its own.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.environ.update(variables)
+        os.chdir(cwd)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            getattr(sys, name).flush()
+            said = os.open(f"/proc/{launcher}/fd/{number}", os.O_WRONLY | os.O_APPEND)
+            os.dup2(said, number)
+            os.close(said)
+            stream = open(number, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+        sys.argv[:] = program
+        try:
+            runpy.run_path(program[0], run_name="__main__")
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+
+def run_actors(ranks: int, program: list[str], folder: str, grace: float) -> dict[int, str]:
+    """Run a program of Python in all ranks; return how those that failed have ended, by rank.
+
+    The others get `grace` seconds to end by themselves.
+
+    Raises:
+        Unavailable: The ranks cannot be started.
+    """
+    _connect(os.environ["RAY_ADDRESS"], folder)
+    from fcntl import F_GETFL, F_SETFL, fcntl
+
+    from ray.util.placement_group import remove_placement_group
+
+    import ray
+
+    stop: list[int] = []
+    # Only now: Ray has set a handler that would end this process before the stacks are written.
+    signal.signal(signal.SIGTERM, lambda number, _frame: stop.append(number))
+    # What ranks append must not be overwritten by this process.
+    fcntl(2, F_SETFL, fcntl(2, F_GETFL) | os.O_APPEND)
+    group = _reserve(ranks)
+    actors: list[Any] = []
+    try:
+        actors, places = _start_actors(group, ranks, folder)
+        return _run(actors, places, program, grace, stop)
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+        remove_placement_group(group)
+        ray.shutdown()
+
+
+def _connect(address: str, folder: str) -> None:
+    # Ray waits for minutes for a cluster that is not there, and cannot be interrupted.
+    def give_up() -> None:
+        why = _no_cluster(address, f"no answer after {_CONNECT_SECONDS:.0f} s")
+        write_text(Path(folder, "unavailable"), why)
+        os._exit(1)
+
+    timer = threading.Timer(_CONNECT_SECONDS, give_up)
+    timer.daemon = True
+    timer.start()
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        if port.isdecimal():
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+        import ray
+
+        ray.init(
+            address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False
+        )
+    except Exception as error:  # noqa: BLE001 - Ray raises errors of many types
+        raise Unavailable(_no_cluster(address, _one_line(error))) from None
+    finally:
+        timer.cancel()
+
+
+def _no_cluster(address: str, why: str) -> str:
+    return (
+        f"no Ray cluster answers at {address}: {why}; RAY_ADDRESS is the address of a running cluster, such as "
+        "10.0.0.1:6379: start one (ray start --head), or unset RAY_ADDRESS, and the session starts its own"
+    )
+
+
+def _reserve(ranks: int) -> Any:
+    """Return a placement group with a bundle of one CPU for each rank, spread over the nodes."""
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    import ray
+
+    group = placement_group([{"CPU": 1}] * ranks, strategy="SPREAD")
+    if group.wait(_ROOM_SECONDS):
+        return group
+    total, free = (of().get("CPU", 0) for of in (ray.cluster_resources, ray.available_resources))
+    remove_placement_group(group)
+    ray.shutdown()
+    raise Unavailable(
+        f"the Ray cluster has no room for {ranks} ranks: {total:g} CPUs, {free:g} of them free after "
+        f"{_ROOM_SECONDS:.0f} s; each rank takes one: give the cluster more CPUs, or the mark smaller sizes"
+    )
+
+
+def _start_actors(group: Any, ranks: int, folder: str) -> tuple[list[Any], list[Place]]:
+    """Return an actor for each rank, and where it runs; start each once more if it fails."""
+    from ray.exceptions import RayError
+
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    started = [_start_actor(group, rank) for rank in range(ranks)]
+    places: list[Place] = []
+    try:
+        for rank in range(ranks):
+            try:
+                places.append(_place_of(started[rank], folder, ranks))
+            except RayError:
+                # Under load, some processes of Ray never come up.
+                ray.kill(started[rank])
+                started[rank] = _start_actor(group, rank)
+                places.append(_place_of(started[rank], folder, ranks))
+    except RayError as error:
+        raise Unavailable(
+            f"Ray did not start rank {rank} of {ranks}, tried twice: {_one_line(error)}"
+        ) from None
+    _check_places(places)
+    return started, places
+
+
+def _start_actor(group: Any, rank: int) -> Any:
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    import ray
+
+    bundle = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
+    # The allocator reads them as a process starts.
+    tunables = os.environ.get(TUNABLES_VARIABLE, "")
+    is_set = os.environ.get(TUNED_VARIABLE) == tunables
+    environment = {} if is_set else {"env_vars": {TUNABLES_VARIABLE: tunables}}
+    options = {"num_cpus": 1, "scheduling_strategy": bundle, "runtime_env": environment}
+    return ray.remote(Rank).options(**options).remote()
+
+
+def _place_of(actor: Any, folder: str, ranks: int) -> Place:
+    import ray
+
+    return Place(*ray.get(actor.place.remote(folder), timeout=_seconds_to_start(ranks)))
+
+
+def _check_places(places: Sequence[Place]) -> None:
+    here = Rank.find_machine()
+    for rank, place in enumerate(places):
+        if place.machine != here or not place.sees_folder:
+            raise Unavailable(
+                f"rank {rank} of {len(places)} is on node {place.name}, which does not share this machine's processes "
+                'and temporary folder: engine="ray" needs a cluster whose nodes are all on the machine of the '
+                "session: unset RAY_ADDRESS, and the session starts one"
+            )
+
+
+def _run(
+    actors: Sequence[Any],
+    places: Sequence[Place],
+    program: list[str],
+    grace: float,
+    stop: list[int],
+) -> dict[int, str]:
+    import ray
+
+    pending = {
+        actor.run.remote(os.getpid(), program, os.getcwd(), variables): rank  # noqa: PTH109 - as it is, without links resolved
+        for rank, (actor, variables) in enumerate(zip(actors, _variables_of(places), strict=True))
+    }
+    failed: dict[int, str] = {}
+    deadline = 0.0
+    while pending and not stop and not (deadline and clock.monotonic() > deadline):
+        done, _ = ray.wait([*pending], timeout=_POLL_SECONDS)
+        for result in done:
+            rank = pending.pop(result)
+            if how := _how_it_ended(result, rank, places):
+                failed[rank] = how
+                deadline = deadline or clock.monotonic() + grace
+    _end([places[rank] for rank in pending.values()])
+    return failed
+
+
+def _variables_of(places: Sequence[Place]) -> Iterator[dict[str, str]]:
+    """Yield the environment of each rank: this process's, without what is for Ray alone."""
+    shared = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    of_node = Counter(place.node for place in places)
+    before: Counter[str] = Counter()
+    for rank, place in enumerate(places):
+        numbers = {
+            "RANK": rank,
+            "LOCAL_RANK": before[place.node],
+            "WORLD_SIZE": len(places),
+            "LOCAL_WORLD_SIZE": of_node[place.node],
+        }
+        before[place.node] += 1
+        own = {name: str(number) for name, number in numbers.items()}
+        yield shared | own | {NODE_VARIABLE: place.name}
+
+
+def _how_it_ended(result: Any, rank: int, places: Sequence[Place]) -> str:
+    """Return how a rank failed, and write what Ray says of it; empty if it did not."""
+    from ray.exceptions import RayError
+
+    import ray
+
+    try:
+        status = int(ray.get(result))
+    except RayError as error:
+        sys.stderr.write(f"Ray on rank {rank} of {len(places)}: {_one_line(error)}\n")
+        # Ray does not say of which signal.
+        return f"died on node {places[rank].name}"
+    return describe_exit(status) if status else ""
+
+
+def _end(places: Sequence[Place]) -> None:
+    """Have ranks write their stacks, and end."""
+    for place in places:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(place.pid, signal.SIGTERM)
+    deadline = clock.monotonic() + _STACK_SECONDS
+    while clock.monotonic() < deadline and any(map(psutil.pid_exists, (one.pid for one in places))):
+        clock.sleep(_POLL_SECONDS)
+
+
+def _seconds_to_start(ranks: int) -> float:
+    return _START_SECONDS + _START_SECONDS_PER_RANK * ranks
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_WHY]
