@@ -39,6 +39,8 @@ def test_the_incidents_are_listed_with_what_they_need(tmp_path: Path) -> None:
     [
         (["pyav"], "repro pyav: unknown incident; use one of: pyav_loader, "),
         (["pyav_loader", "--arm", "broken"], "--arm broken: unknown arm; use one of: leaky, published, fixed or all"),
+        (["rollout_executor", "--engine", "mpi"], "--engine mpi: unknown engine; use one of: gloo, ray"),
+        (["pyav_loader", "--engine", "ray"], "--engine ray: unknown engine; leave it out: no world is run"),
         (
             ["pyav_loader", "--out", "file/below"],
             "--out file/below: Not a directory; use a writable folder",
