@@ -40,7 +40,7 @@ from pytest_leakcheck.runner.processes import fork_server, supervisor
 from pytest_leakcheck.runner.processes.children_peak import ChildrenPeak
 from pytest_leakcheck.runner.processes.fork_server import ForkServer, ServerLost
 from pytest_leakcheck.runner.processes.private_tmpdir import has_room, variables_for
-from pytest_leakcheck.runner.processes.ray_cluster import QUIET, LocalCluster
+from pytest_leakcheck.runner.processes.ray_cluster import QUIET, LocalCluster, is_installed
 from pytest_leakcheck.runner.processes.ray_ranks import start_up_seconds
 
 # Seconds allowed for imports, collection and the set-up of fixtures of every scope, before the
@@ -207,9 +207,7 @@ class RayWorld(World):
 
     def run(self, sizing: Sizing | None = None) -> Answer:
         """Run the item as `World` does, on the project's cluster or on one of the session."""
-        found = find_spec("ray")
-        # A folder of tests may have the name too.
-        if found is None or found.origin is None:
+        if not is_installed():
             raise Unavailable(
                 "engine=\"ray\" needs Ray, which is not installed here: pip install 'pytest-leakcheck[ray]', or have "
                 'plain processes as ranks (engine="process")'

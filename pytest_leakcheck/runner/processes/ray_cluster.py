@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from pytest_leakcheck.runner.processes.supervisor import (
 )
 
 # Seconds, of which Ray needs 5 to 12 to start and 2 to end.
-_START_SECONDS: Final = 90.0
+_START_SECONDS: Final = 60.0
 _END_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.05
 _MAX_BYTES: Final = 65536
@@ -58,6 +59,12 @@ sys.path[:] = json.loads(sys.argv[1])
 from pytest_leakcheck.runner.processes.ray_cluster import keep
 keep(*map(int, sys.argv[2:5]), sys.argv[5])
 """
+
+
+def is_installed() -> bool:
+    """Return whether Ray is installed, without loading it; a project's folder may have the name."""
+    found = find_spec("ray")
+    return found is not None and found.origin is not None
 
 
 class LocalCluster:
