@@ -24,28 +24,9 @@ from pytest_leakcheck.runner.processes.ray_ranks import TUNED_VARIABLE
 
 pytestmark = NEEDS_RAY
 
-# Seconds. Ray is given 20 to answer and 20 for room.
-BOUND = 60
+# Seconds. Ray is given 40 to answer and 20 for room.
+BOUND = 80
 TOKEN = "f0" * 32
-# So many of Ray's processes for actors end as they start as the file says.
-BROKEN = """
-    import os, sys
-    from pathlib import Path
-from typing import Any
-
-    marker = Path({marker!r})
-    if marker.exists() and any(one.endswith("default_worker.py") for one in sys.orig_argv):
-        left = int(marker.read_text())
-        if left:
-            marker.write_text(str(left - 1))
-            os._exit(1)
-"""
-# After so many, Ray gives up.
-ATTEMPTS = 6
-NO_ROOM = (
-    "the Ray cluster has no room for 8 ranks: 4 CPUs, 4 of them free after 20 s; each rank takes one: give the cluster "
-    "more CPUs, or the mark smaller sizes"
-)
 
 
 def reason_of(ran: Outcome) -> str:
@@ -56,20 +37,9 @@ def reason_of(ran: Outcome) -> str:
 
 
 @pytest.fixture(scope="module")
-def marker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file with the number of processes that are to fail."""
-    return tmp_path_factory.mktemp("site") / "to_fail"
-
-
-@pytest.fixture(scope="module")
-def cluster(marker: Path) -> Iterator[dict[str, Any]]:
+def cluster() -> Iterator[dict[str, Any]]:
     """Variables of a cluster of four CPUs that the session has not started."""
-    Project(marker.parent).write("sitecustomize.py", BROKEN.format(marker=str(marker)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(marker.parent))
-        # So long Ray waits for a process that has ended.
-        patch.setenv("RAY_worker_register_timeout_seconds", "2")
-        started = LocalCluster(4, lambda: None)
+    started = LocalCluster(4, lambda: None)
     yield {name: value for name, value in started.variables.items() if name != TUNED_VARIABLE}
     started.close()
 
@@ -77,28 +47,10 @@ def cluster(marker: Path) -> Iterator[dict[str, Any]]:
 def test_a_cluster_that_ray_address_names_has_no_room(project: Project, cluster: dict[str, Any]) -> None:
     project.copy("passes.py", SIZES=[1, 8, 64])
     ran = project.run(OF_THE_SESSION="yes", **cluster)
-    assert reason_of(ran) == NO_ROOM
-
-
-def test_a_rank_is_started_once_more(project: Project, cluster: dict[str, Any], marker: Path) -> None:
-    project.copy("passes.py", SIZES=[1, 8, 64])
-    marker.write_text(str(ATTEMPTS))
-    # The world of one rank has come to its end.
-    assert reason_of(project.run(OF_THE_SESSION="yes", **cluster)) == NO_ROOM
-    assert marker.read_text() == "0"
-
-
-def test_a_rank_whose_process_never_starts(project: Project, cluster: dict[str, Any], marker: Path) -> None:
-    project.copy("passes.py")
-    marker.write_text(str(100 * ATTEMPTS))
-    began = time.monotonic()
-    try:
-        reason = reason_of(project.run(OF_THE_SESSION="yes", **cluster))
-    finally:
-        marker.unlink()
-    assert reason.startswith("Ray did not start rank 0 of 1, tried twice: ActorUnschedulableError: ")
-    assert "worker startup repeatedly failed" in reason
-    assert time.monotonic() - began < BOUND
+    assert reason_of(ran) == (
+        "the Ray cluster has no room for 8 ranks: 4 CPUs, 4 of them free after 20 s; each rank takes one: give the "
+        "cluster more CPUs, or the mark smaller sizes"
+    )
 
 
 def test_no_cluster_at_ray_address(project: Project) -> None:
@@ -107,7 +59,7 @@ def test_no_cluster_at_ray_address(project: Project) -> None:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     ran = project.run(OF_THE_SESSION="yes", RAY_ADDRESS=address)
     reason = reason_of(ran)
-    assert reason.startswith(f"no Ray cluster answers at {address}: ConnectionRefusedError")
+    assert reason.startswith(f"cannot connect to a Ray cluster at {address}: ConnectionRefusedError")
     assert "start one (ray start --head), or unset RAY_ADDRESS" in reason
 
 
@@ -117,7 +69,7 @@ def test_something_else_at_ray_address(project: Project) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = f"127.0.0.1:{deaf.getsockname()[1]}"
         ran = project.run(OF_THE_SESSION="yes", RAY_ADDRESS=address)
-    assert reason_of(ran).startswith(f"no Ray cluster answers at {address}: no answer after 20 s")
+    assert reason_of(ran).startswith(f"cannot connect to a Ray cluster at {address}: no answer after 40 s")
     assert time.monotonic() - began < BOUND
 
 

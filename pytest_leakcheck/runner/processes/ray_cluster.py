@@ -14,7 +14,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -97,7 +97,9 @@ class LocalCluster:
     def close(self) -> None:
         """End the cluster; kill what does not end by itself."""
         if self._connection >= 0:
-            os.close(self._connection)
+            # A process that a test has forked may have the connection too.
+            with socket.socket(fileno=self._connection) as ours, suppress(OSError):
+                ours.shutdown(socket.SHUT_RDWR)
             self._connection = -1
         process, self._process = self._process, None
         if process is not None:

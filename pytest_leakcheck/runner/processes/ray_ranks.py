@@ -26,7 +26,7 @@ from pytest_leakcheck.runner.processes.supervisor import TUNABLES_VARIABLE, desc
 
 # Seconds: to connect, until there is room for all ranks, and until all of them have a process.
 # Processes are started one after the other.
-_CONNECT_SECONDS: Final = 20.0
+_CONNECT_SECONDS: Final = 40.0
 _ROOM_SECONDS: Final = 20.0
 _START_SECONDS: Final = 20.0
 _START_SECONDS_PER_RANK: Final = 4.0
@@ -111,9 +111,8 @@ def run_actors(ranks: int, program: list[str], folder: str, grace: float) -> dic
     _connect(os.environ["RAY_ADDRESS"], folder)
     from fcntl import F_GETFL, F_SETFL, fcntl
 
-    from ray.util.placement_group import remove_placement_group
-
     import ray
+    from ray.util.placement_group import remove_placement_group
 
     stop: list[int] = []
     # Only now: Ray has set a handler that would end this process before the stacks are written.
@@ -133,7 +132,8 @@ def run_actors(ranks: int, program: list[str], folder: str, grace: float) -> dic
 
 
 def _connect(address: str, folder: str) -> None:
-    # Ray waits for minutes for a cluster that is not there, and cannot be interrupted.
+    # Ray says after 30 s that a token is wrong, and waits for minutes for a cluster that is not
+    # there. It cannot be interrupted.
     def give_up() -> None:
         why = _no_cluster(address, f"no answer after {_CONNECT_SECONDS:.0f} s")
         write_text(Path(folder, "unavailable"), why)
@@ -159,16 +159,15 @@ def _connect(address: str, folder: str) -> None:
 
 def _no_cluster(address: str, why: str) -> str:
     return (
-        f"no Ray cluster answers at {address}: {why}; RAY_ADDRESS is the address of a running cluster, such as "
+        f"cannot connect to a Ray cluster at {address}: {why}; RAY_ADDRESS is the address of a running cluster, such as "
         "10.0.0.1:6379: start one (ray start --head), or unset RAY_ADDRESS, and the session starts its own"
     )
 
 
 def _reserve(ranks: int) -> Any:
     """Return a placement group with a bundle of one CPU for each rank, spread over the nodes."""
-    from ray.util.placement_group import placement_group, remove_placement_group
-
     import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
 
     group = placement_group([{"CPU": 1}] * ranks, strategy="SPREAD")
     if group.wait(_ROOM_SECONDS):
@@ -184,22 +183,28 @@ def _reserve(ranks: int) -> Any:
 
 def _start_actors(group: Any, ranks: int, folder: str) -> tuple[list[Any], list[Place]]:
     """Return an actor for each rank, and where it runs; start each once more if it fails."""
-    from ray.exceptions import RayError
-
     import ray
+    from ray.exceptions import RayError
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     started = [_start_actor(group, rank) for rank in range(ranks)]
     places: list[Place] = []
+    seconds = _seconds_to_start(ranks)
+    deadline = clock.monotonic() + 2 * seconds
+
+    def find_place(rank: int) -> Place:
+        left = min(seconds, max(0.0, deadline - clock.monotonic()))
+        return Place(*ray.get(started[rank].place.remote(folder), timeout=left))
+
     try:
         for rank in range(ranks):
             try:
-                places.append(_place_of(started[rank], folder, ranks))
+                places.append(find_place(rank))
             except RayError:
                 # Under load, some processes of Ray never come up.
                 ray.kill(started[rank])
                 started[rank] = _start_actor(group, rank)
-                places.append(_place_of(started[rank], folder, ranks))
+                places.append(find_place(rank))
     except RayError as error:
         raise Unavailable(
             f"Ray did not start rank {rank} of {ranks}, tried twice: {_one_line(error)}"
@@ -209,9 +214,8 @@ def _start_actors(group: Any, ranks: int, folder: str) -> tuple[list[Any], list[
 
 
 def _start_actor(group: Any, rank: int) -> Any:
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
     import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     bundle = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
     # The allocator reads them as a process starts.
@@ -220,12 +224,6 @@ def _start_actor(group: Any, rank: int) -> Any:
     environment = {} if is_set else {"env_vars": {TUNABLES_VARIABLE: tunables}}
     options = {"num_cpus": 1, "scheduling_strategy": bundle, "runtime_env": environment}
     return ray.remote(Rank).options(**options).remote()
-
-
-def _place_of(actor: Any, folder: str, ranks: int) -> Place:
-    import ray
-
-    return Place(*ray.get(actor.place.remote(folder), timeout=_seconds_to_start(ranks)))
 
 
 def _check_places(places: Sequence[Place]) -> None:
@@ -284,16 +282,16 @@ def _variables_of(places: Sequence[Place]) -> Iterator[dict[str, str]]:
 
 def _how_it_ended(result: Any, rank: int, places: Sequence[Place]) -> str:
     """Return how a rank failed, and write what Ray says of it; empty if it did not."""
-    from ray.exceptions import RayError
-
     import ray
+    from ray.exceptions import ActorDiedError, RayError
 
     try:
         status = int(ray.get(result))
     except RayError as error:
         sys.stderr.write(f"Ray on rank {rank} of {len(places)}: {_one_line(error)}\n")
         # Ray does not say of which signal.
-        return f"died on node {places[rank].name}"
+        how = "died" if isinstance(error, ActorDiedError) else "was lost"
+        return f"{how} on node {places[rank].name}"
     return describe_exit(status) if status else ""
 
 

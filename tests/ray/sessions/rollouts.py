@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 
+import psutil
 import pytest
 
 from pytest_leakcheck.plugin.inert import Leakcheck
@@ -27,6 +28,7 @@ def test_rollouts(world_size: int, leakcheck: Leakcheck, *, leaky: bool) -> None
     leakcheck.gauge("in_flight", lambda: len(held))
 
 
-def test_the_session_has_not_loaded_ray() -> None:
+def test_the_session_has_neither_loaded_nor_started_ray() -> None:
     assert "ray" not in sys.modules
     assert "RAY_AUTH_TOKEN" not in os.environ
+    assert psutil.Process().children(recursive=True) == []
