@@ -17,7 +17,7 @@ LEAKS = {
     "test_ref_stored_in_an_actor": ("ray_ref", 1.0),
     "test_object_made_by_an_actor": ("ray_object", 1.0),
     "test_zombies_of_jobs": ("process", 2.0),
-    "test_results_of_a_graph": ("ray_ref", 1.0),
+    "test_results_of_a_graph": ("object", 2.0),
     "test_heap_of_a_replica_in_this_process": ("heap", 140_000.0),
     "test_descriptors_of_runtime_environments": ("fd", 1.0),
 }

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.dag import InputNode
+from ray.dag import InputNode, MultiOutputNode
 from ray.util.placement_group import placement_group, remove_placement_group
 
 import ray
@@ -24,7 +23,12 @@ JUDGED = pytest.mark.leakcheck(resources=OF_RAY)
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     ray.init(
-        num_cpus=4, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False, logging_level="ERROR"
+        "local",
+        num_cpus=4,
+        include_dashboard=False,
+        object_store_memory=200 << 20,
+        log_to_driver=False,
+        logging_level="ERROR",
     )
     yield
     ray.shutdown()
@@ -142,31 +146,35 @@ def test_zombies_of_jobs(leaky: bool) -> None:
 
 
 class Graph:
-    """ray#50434: a compiled graph kept the result of each output that was not read."""
+    """ray#50434: a compiled graph keeps the result of each output that is not read."""
 
-    def __init__(self, worker: Any) -> None:
+    unread: list[Any] = []
+
+    def __init__(self) -> None:
         with InputNode() as given:
-            self.dag = worker.step.bind(given)
-        self.results: defaultdict[int, list[Any]] = defaultdict(list)
-        self.number = 0
+            outputs = [Worker.remote().step.bind(given) for _ in range(2)]
+        self.compiled = MultiOutputNode(outputs).experimental_compile()
 
-    def execute(self, *, leaky: bool) -> None:
-        self.number += 1
-        self.results[self.number].append(self.dag.execute(self.number))  # of test_results_of_a_graph
-        ray.get(self.results[self.number])
-        if not leaky:
-            del self.results[self.number]
+    def execute(self, number: int, *, leaky: bool) -> None:
+        first, second = self.compiled.execute(number)
+        ray.get(first)  # of test_results_of_a_graph
+        if leaky:
+            self.unread.append(second)
+        else:
+            ray.get(second)
 
 
 @pytest.fixture(scope="module")
-def graph(worker: Any) -> Graph:
-    return Graph(worker)
+def graph(cluster: None) -> Iterator[Graph]:
+    made = Graph()
+    yield made
+    made.compiled.teardown()
 
 
-@JUDGED
+@pytest.mark.leakcheck(resources=["object", *OF_RAY])
 @ARMS
 def test_results_of_a_graph(graph: Graph, leaky: bool) -> None:
-    graph.execute(leaky=leaky)
+    graph.execute(1, leaky=leaky)
 
 
 class Ingress:

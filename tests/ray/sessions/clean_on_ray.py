@@ -22,7 +22,12 @@ import ray
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     ray.init(
-        num_cpus=4, include_dashboard=False, object_store_memory=200 << 20, log_to_driver=False, logging_level="ERROR"
+        "local",
+        num_cpus=4,
+        include_dashboard=False,
+        object_store_memory=200 << 20,
+        log_to_driver=False,
+        logging_level="ERROR",
     )
     yield
     ray.shutdown()

@@ -10,7 +10,7 @@ import pytest
 import ray
 
 KEPT: list[Any] = []
-OPTIONS = {"include_dashboard": False, "object_store_memory": 100 << 20, "log_to_driver": False}
+OPTIONS = {"address": "local", "include_dashboard": False, "object_store_memory": 100 << 20, "log_to_driver": False}
 
 
 @pytest.fixture(scope="module")
