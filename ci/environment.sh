@@ -37,25 +37,16 @@ install_oldest() {
 
 # install_beside NAME REQUIREMENT...: an environment of its own, .venv/NAME, unless it has been made with these
 install_beside() {
-  local folder=.venv/$1 wanted
+  local folder=.venv/$1 python=.venv/bin/python wanted
   shift
   wanted="$* $(cksum <pyproject.toml)"
   if [ "$(cat "$folder/installed" 2>/dev/null)" != "$wanted" ]; then
     say "making $folder with $*"
-    .venv/bin/python -m venv --clear "$folder"
+    [ -x "$python" ] || python=${PYTHON:-python3}
+    "$python" -m venv --clear "$folder"
+    # Older ones do not know --group.
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
     printf '%s' "$wanted" >"$folder/installed"
-  fi
-}
-
-# What builds the site, in an environment of its own: no test needs it.
-install_site() {
-  local mark=.venv/site/installed
-  if ! cmp -s "$mark" pyproject.toml; then
-    say "making .venv/site with the group site"
-    "${PYTHON:-python3}" -m venv --clear .venv/site
-    .venv/site/bin/python -m pip install --quiet --disable-pip-version-check 'pip>=25.1'
-    .venv/site/bin/python -m pip install --quiet --disable-pip-version-check --group site
-    cp pyproject.toml "$mark"
   fi
 }

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from on_ray import NEEDS_RAY
 from projects import Outcome, Project, line_of
 
+pytestmark = [NEEDS_RAY, pytest.mark.usefixtures("guarded_ray")]
 SESSION = Path(__file__).with_name("sessions") / "arms_on_ray.py"
 # The resource of each test, and by how much it rises in each iteration.
 LEAKS = {

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from on_ray import NEEDS_RAY
 from projects import Outcome, Project, line_of
 
+pytestmark = [NEEDS_RAY, pytest.mark.usefixtures("guarded_ray")]
 SESSIONS = Path(__file__).with_name("sessions")
 
 

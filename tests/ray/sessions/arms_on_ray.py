@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from ray.dag import InputNode, MultiOutputNode
 from ray.util.placement_group import placement_group, remove_placement_group
-
-import ray
 
 OF_RAY = ["ray_actor", "ray_placement_group", "ray_ref", "ray_object"]
 ARMS = pytest.mark.parametrize("leaky", [pytest.param(True, id="leaky"), pytest.param(False, id="fixed")])

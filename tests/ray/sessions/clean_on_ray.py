@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import ray
 from ray.dag import InputNode
 from ray.exceptions import GetTimeoutError, RayTaskError, TaskCancelledError
 from ray.util import ActorPool
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.queue import Queue
-
-import ray
 
 
 @pytest.fixture(scope="module", autouse=True)
