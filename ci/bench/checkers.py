@@ -98,6 +98,36 @@ class TestSubject(unittest.TestCase):
         hosted.iterate()
 """
 
+_LEAK_HUNTER: Final = """
+import hosted
+
+def test_subject(leak_check):
+    leak_check(hosted.iterate, iterations=30)
+"""
+
+_LEAK_ASSERT: Final = """
+import hosted
+from leak_assert import LeakTest
+
+def test_subject():
+    with LeakTest(iterations=40 if hosted.HEAVY else 1000, warmup=50) as t:
+        for _ in t:
+            hosted.iterate()
+    t.assert_growth_rate(max="1kb/iter")
+    t.assert_stable(tolerance="5mb")
+"""
+
+# Ray's tests repeat 150 times, and again twice and three times as often, while the same lines are suspected.
+_RAY: Final = """
+import hosted
+from ray.util.debug import _test_some_code_for_memory_leaks
+
+def test_subject():
+    repeats = 40 if hosted.HEAVY else 150
+    suspects = _test_some_code_for_memory_leaks("subject", None, hosted.iterate, repeats, max_num_trials=3)
+    assert not suspects, f"suspects: {len(suspects)}"
+"""
+
 CHECKERS: Final[tuple[Checker, ...]] = (
     # The table divides the times of all checkers by those of this one.
     Checker("plain pytest", _COMMON, "", _ONCE),
@@ -146,4 +176,7 @@ CHECKERS: Final[tuple[Checker, ...]] = (
         ("-m", "test", "--testdir", ".", FORM, "-R", "3:3"),
         debug=True,
     ),
+    Checker("python-leak-hunter", (*_COMMON, "python-leak-hunter==0.1.1"), r"leak_hunter\.\S*LeakError", _LEAK_HUNTER),
+    Checker("leak-assert", (*_COMMON, "leak-assert==0.1.0"), r"LeakAssertionError: ", _LEAK_ASSERT),
+    Checker("Ray's check", (*_COMMON, "scipy", "ray==2.60.0"), r"AssertionError: suspects: ", _RAY),
 )
