@@ -55,6 +55,7 @@ class Levels(TypedDict, total=False):
     vram: Level
     mmap: Level
     rss: Level
+    reference: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,10 @@ RUNS = {
     "probes/accelerators": {"import_module"},
     "probes/catalog": {"import_module"},
     "probes/child_start": {"exec"},
+    # Modules of Ray, where it is loaded; and the program of a rank, in its actor.
+    "probes/ray_counters": {"import_module"},
     "runner/fault_injection": {"import_module"},
+    "runner/processes/ray_ranks": {"runpy"},
 }
 _CALL = re.compile(
     r"(?<!\")\b(pickle\.\w+|marshal\.\w+|import_module(?=\()|__import__(?=\()|runpy|exec(?=[(,])|(?<!\.)eval(?=\()|shell=True|TCPStore)"

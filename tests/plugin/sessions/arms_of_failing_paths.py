@@ -25,8 +25,8 @@ ARMS = {
     "share": ("pickle.dumps", "shm"),
     "gather": ("program_with_failing_paths.fetch", "task"),
     "reply": ("await", "fd"),
-    "session": ("await", "disk"),
-    "batches": ("await", "shm"),
+    "session": ("await", "fd"),
+    "batches": ("await", "fd"),
 }
 
 
