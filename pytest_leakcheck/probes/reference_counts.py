@@ -102,8 +102,7 @@ class References(Stateless):
 
     def account(self, at: int) -> Account:
         """Look who holds an object; nothing may be frozen. This walks all objects."""
-        obj = self._objects[at]
-        change = getrefcount(obj) - 1 - self._counts[at]
+        change, obj = self.change(at), self._objects[at]
         return Account(obj, change, _count_held(obj), self._blocks.read())
 
     def change(self, at: int) -> int:

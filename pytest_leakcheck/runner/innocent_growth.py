@@ -106,6 +106,8 @@ class InnocentGrowth:
     def start(self, identities: Identities) -> None:
         """Record the fill of bounded owners, and the threads and handles, as the series begins."""
         self._identities = identities
+        # Its change counts from the start of an earlier series.
+        self.account = None
         self._threads = thread_ids()
         self._began = clock.monotonic()
         self.owners.restart()

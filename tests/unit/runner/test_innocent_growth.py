@@ -15,7 +15,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_leakcheck.attribution.handles import take_identities
 from pytest_leakcheck.config.budget import Budget, default_budget
+from pytest_leakcheck.probes.reference_counts import Account
+from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from repeats import Work, repeat, verdict_on
 
 pytestmark = [
@@ -190,3 +193,14 @@ def test_a_cache_of_freed_blocks_that_the_warm_up_has_emptied_fills_without_a_ve
     assert verdict.outcome == ("leak" if leaks else "ok")
     for block in kept:
         libc.free(block)
+
+
+# References.
+
+
+def test_what_held_an_object_in_an_earlier_series_is_compared_with_nothing() -> None:
+    innocent = InnocentGrowth({})
+    innocent.watch()
+    innocent.account = Account(innocent, change=17, held=17, blocks=0)
+    innocent.start(take_identities())
+    assert innocent.account is None
