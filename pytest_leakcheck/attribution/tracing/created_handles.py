@@ -55,6 +55,9 @@ class Arrival:
     code: CodeType | None = None
     lasti: int = -1
     ends_early: bool = False
+    # Whether the last line is that of the only coroutine that waits. It is the wrong one if the
+    # frames of the coroutine that created the handle were left out.
+    waits: bool = False
 
 
 class Arrivals(Generic[Key]):
@@ -180,15 +183,14 @@ class Arrivals(Generic[Key]):
         # caller.
         at: FrameType | None = frame.f_back if event == "call" else frame
         path = path_to(at, f"{returned}()" if returned else "")
-        elsewhere = None if at is None else self._find_elsewhere(thread, event, at, called, frame)
-        if elsewhere == ():
-            self.handed_in = self._untraced.lines
+        inferred = None if at is None else self._infer(thread, event, at, called, frame)
+        if inferred is not None:
+            return inferred
         mode = [number for number, site in enumerate(path) if site.file == _DISPATCH_MODE_FILE]
-        if elsewhere is None and mode and mode[0]:
+        if mode and mode[0]:
             # The line of the program that runs a tensor operation.
-            elsewhere = (*path[: mode[0] - 1], replace(path[mode[0] - 1], call=""))
-        if elsewhere is not None:
-            return Arrival(_without_own(elsewhere), "", exact=True)
+            line = replace(path[mode[0] - 1], call="")
+            return Arrival(_without_own((*path[: mode[0] - 1], line)), "", exact=True)
         # A function of ctypes, which has no hash from Python 3.14 on, is no code object.
         calls_back = type(called) is CodeType and called in self._calling_back
         return Arrival(
@@ -201,23 +203,28 @@ class Arrivals(Generic[Key]):
             ends_early=bool(returned) and (is_left_out(called) or calls_back),
         )
 
-    def _find_elsewhere(
+    def _infer(
         self, thread: int, event: Event, frame: FrameType, called: Any, entered: FrameType
-    ) -> tuple[Site, ...] | None:
-        """Return the path to blame in place of that to a frame; empty if unknown, None if none."""
+    ) -> Arrival | None:
+        """Return the arrival if its line is not that of the frame; without a path if unknown."""
         # The arguments are as in `UntracedThreads.path_of`.
         if thread > 1 and not any(is_own(one.f_code.co_filename) for one in iter_outwards(frame)):
-            return self._untraced.path_of_work() or None
-        elsewhere = self._untraced.path_of(event, frame, called, entered)
-        if elsewhere is not None:
-            return elsewhere
+            work = self._untraced.path_of_work()
+            return Arrival(_without_own(work), "", exact=True) if work else None
+        path = self._untraced.path_of(event, frame, called, entered)
+        if path is not None:
+            if not path:
+                self.handed_in = self._untraced.lines
+            return Arrival(_without_own(path), "", exact=True)
         inner = list(_iter_foreign(frame))
         if self._calling_back.isdisjoint(one.f_code for one in inner):
             return None
         # An event loop has done it for a coroutine that waits.
         waiting = list(innermost_suspended())
-        outer = inner[-1].f_back
-        return (*path_to(outer), *waiting) if len(waiting) == 1 else None
+        if len(waiting) != 1:
+            return None
+        path = (*path_to(inner[-1].f_back), *waiting)
+        return Arrival(_without_own(path), "", exact=True, waits=True)
 
     def _drop_gone(self, now: Mapping[Key, str]) -> list[Arrival]:
         """Forget the handles that do not exist any more, and return their arrivals."""

@@ -314,7 +314,8 @@ def _why_unseen(tracer: Tracer, handed_in: Sequence[str]) -> str:
 
 
 def _created_here(arrival: Arrival, alive: Mapping[Any, Arrival], *, is_coarse: bool) -> Creation:
-    if arrival.ends_early or (is_coarse and not _has_own_line(arrival.path)):
+    left_out = is_coarse and (arrival.waits or not _has_own_line(arrival.path))
+    if arrival.ends_early or left_out:
         return Creation(why=_TOO_MANY_CALLS, identities=frozenset(alive))
     made = _creation_at(arrival)
     # Handles that other lines created are not part of this leak. Those that another thread created

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -309,3 +309,30 @@ def test_a_function_that_calls_the_program_back_is_not_the_one_that_makes_the_ha
         trace(arrivals, leaking)
         trace(arrivals, leaking, depth=2)
         assert [one.ends_early for one in arrivals.survivors().values()] == [False, True]
+
+
+def by_generator(kept: Keeper) -> None:
+    async def opened() -> AsyncIterator[int]:
+        yield os.dup(0)  # here
+
+    async def work() -> None:
+        async for fd in opened():
+            kept.append(fd)
+            await asyncio.sleep(0)
+
+    asyncio.run(work())
+
+
+def test_a_coroutine_that_waits_is_charged_only_if_no_coroutine_was_left_out(kept: Keeper) -> None:
+    seen = set()
+    for depth in range(1, 12):
+        with counted_fds() as (count, list_now):
+            arrivals = Arrivals(count, list_now)
+            trace(arrivals, lambda: by_generator(kept))
+            trace(arrivals, lambda: by_generator(kept), depth=depth)
+            for arrival in arrivals.survivors().values():
+                right = within(arrival.path, HERE)[-1][0] == marked(by_generator)
+                seen.add((right, arrival.waits, arrival.ends_early))
+        kept.close()
+    # Those that wait are wrong, so the search names none of them if it left events out.
+    assert seen == {(True, False, False), (False, True, False), (False, False, True)}

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_leakcheck.attribution.handles import HandleKind
 from pytest_leakcheck.attribution.tracing import tracing_rounds
+from pytest_leakcheck.attribution.tracing.created_handles import Arrival
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     Creation,
     Schedule,
@@ -158,3 +159,10 @@ def test_another_tracker_that_is_active_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(StopIteration) as ended:
             next(rounds)
     assert ended.value.value.why.startswith(f"{UNKNOWN.why}; memray: No more than one")
+
+
+def test_the_line_of_a_coroutine_that_waits_is_not_named_if_events_were_left_out() -> None:
+    waiting = Arrival((Site(HERE, 7, "work"),), "a thing", exact=True, waits=True)
+    coarse, fine = (tracing_rounds._created_here(waiting, {}, is_coarse=is_coarse) for is_coarse in (True, False))
+    assert (coarse.path, coarse.why) == ((), "too many calls to trace all of them")
+    assert fine.path == waiting.path
