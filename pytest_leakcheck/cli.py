@@ -1,4 +1,5 @@
 """Run the shell command ``pytest-leakcheck`` with its subcommands."""
+# For the completion of whole shells: PYTHON_ARGCOMPLETE_OK
 
 from __future__ import annotations
 
@@ -83,6 +84,11 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     compare_command.add_parser(commands)
     explain_command.add_parser(commands)
     baseline_command.add_parser(commands)
+    if "_ARGCOMPLETE" in os.environ:
+        # A shell asks for completions of its command line.
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     at = list(arguments).index("--") if "--" in arguments else len(arguments)
     words, to_start = arguments[:at], list(arguments[at + 1 :])
     given, unknown = parser.parse_known_args(words, argparse.Namespace(to_start=to_start))

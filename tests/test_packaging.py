@@ -59,7 +59,7 @@ def test_what_is_in_it(wheel: Path) -> None:
 def test_what_it_needs(metadata: Message) -> None:
     needs = metadata.get_all("Requires-Dist", [])
     assert sorted(need.split(">")[0] for need in needs if "extra ==" not in need) == ["jinja2", "psutil", "pytest"]
-    extras = {"batch", "hub", "native", "pyav", "ray", "report", "test", "tf", "torch", "vram"}
+    extras = {"batch", "completion", "hub", "native", "pyav", "ray", "report", "test", "tf", "torch", "vram"}
     assert set(metadata.get_all("Provides-Extra", [])) == extras
 
 

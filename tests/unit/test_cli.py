@@ -52,6 +52,18 @@ def test_a_file_that_does_not_exist_is_reported(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "pytest-leakcheck report: nope.json: No such file or directory\n"
 
 
+@pytest.mark.parametrize(("line", "expected"), [("re", "repro report"), ("explain --", "--help")])
+def test_a_shell_completes_subcommands_and_options(line: str, expected: str, tmp_path: Path) -> None:
+    typed, shown = f"pytest-leakcheck {line}", tmp_path / "completions"
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": typed, "COMP_POINT": str(len(typed)), "_ARGCOMPLETE_IFS": " "}
+    subprocess.run(
+        [sys.executable, "-m", "pytest_leakcheck"],
+        env=os.environ | asked | {"_ARGCOMPLETE_STDOUT_FILENAME": str(shown)},
+        check=True,
+    )
+    assert {one.strip() for one in shown.read_text().split()} >= set(expected.split())
+
+
 @pytest.fixture
 def known(tmp_path: Path) -> str:
     """A file of more than a pipe takes."""
