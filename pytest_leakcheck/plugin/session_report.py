@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 from _pytest._code.code import ReprFileLocation, TerminalRepr
 
+from pytest_leakcheck.attribution.handles import live_children
 from pytest_leakcheck.model import LeakcheckError, describe_error
 from pytest_leakcheck.model.culprit import short_id
 from pytest_leakcheck.model.finding import Finding
@@ -43,6 +44,8 @@ _MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
 # Under these keys, an xdist worker sends what it logs no report of.
 _UNLOGGED: Final = "leakcheck_findings"
 _UNJUDGED: Final = "leakcheck_unjudged"
+# Process ids that the summary lists.
+_MOST_PIDS: Final = 10
 # Columns that the name of the first test has at least.
 _MIN_NAME: Final = 20
 
@@ -256,6 +259,19 @@ class SessionReport:
                 ("yellow", part) for part in fold(f"leakcheck: {self._sampling.describe(left_out)}")
             )
         yield from self._baseline.lines()
+        findings = findings_of("".join(self._shown))
+        lost = {one.what for finding in findings for one in finding.held.get("process", ())}
+        children = live_children() if lost else {}
+        if running := sorted(pid for pid, what in children.items() if what in lost):
+            shown = (
+                f"{' '.join(map(str, running[:_MOST_PIDS]))}{' …' * (len(running) > _MOST_PIDS)}"
+            )
+            yield from (
+                ("yellow", part)
+                for part in fold(
+                    f"leakcheck: {len(running)} child processes of leaking tests still run: {shown}"
+                )
+            )
 
     def _opening_lines(self, verbosity: int) -> Iterator[tuple[str, str]]:
         """Yield why tests lack a verdict that they asked for, and what is wrong in the settings."""

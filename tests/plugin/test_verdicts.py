@@ -117,3 +117,24 @@ def test_leaks_of_children_are_named_as_children(project: Project) -> None:
     outcome = project.run()
     assert outcome.finding("test_it", "process")["verdict"] == "leak", outcome.text
     assert "means" not in outcome.text
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_the_summary_names_child_processes_that_still_run(project: Project, *, ends: bool) -> None:
+    # The end of their input ends them, in any case when this session ends.
+    outcome = project.run_test(
+        f"""
+    import subprocess
+    import pytest
+    STARTED = []
+    @pytest.mark.process_budget(0)
+    def test_it():
+        STARTED.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
+        if {ends}: STARTED.pop().communicate()
+    """
+    )
+    assert outcome.status == (not ends)
+    assert ("child processes of leaking tests still run: " in outcome.text) is not ends
+    if not ends:
+        count = int(outcome.text.partition(" child processes of leaking tests")[0].rpartition(" ")[2])
+        assert count >= outcome.finding("test_it", "process")["iterations"]
