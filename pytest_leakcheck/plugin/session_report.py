@@ -28,7 +28,7 @@ from pytest_leakcheck.plugin.report_files import ReportFiles, describe_session
 from pytest_leakcheck.plugin.undisturbed import OriginalFunctions, undisturbed_writing
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.report.finding_text import WIDTH, Line, Style
-from pytest_leakcheck.report.glyphs import printable, shorten, shown_in
+from pytest_leakcheck.report.glyphs import printable, shorten, shown_in, truncate
 from pytest_leakcheck.report.json_file import Session
 from pytest_leakcheck.report.summary import Tally, fold, summary_lines
 
@@ -44,8 +44,6 @@ _MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
 # Under these keys, an xdist worker sends what it logs no report of.
 _UNLOGGED: Final = "leakcheck_findings"
 _UNJUDGED: Final = "leakcheck_unjudged"
-# Process ids that the summary lists.
-_MOST_PIDS: Final = 10
 # Columns that the name of the first test has at least.
 _MIN_NAME: Final = 20
 
@@ -259,19 +257,16 @@ class SessionReport:
                 ("yellow", part) for part in fold(f"leakcheck: {self._sampling.describe(left_out)}")
             )
         yield from self._baseline.lines()
-        findings = findings_of("".join(self._shown))
-        lost = {one.what for finding in findings for one in finding.held.get("process", ())}
+        lost = {
+            one.what
+            for finding in findings_of("".join(self._shown))
+            for held in finding.held.values()
+            for one in held
+        }
         children = live_children() if lost else {}
-        if running := sorted(pid for pid, what in children.items() if what in lost):
-            shown = (
-                f"{' '.join(map(str, running[:_MOST_PIDS]))}{' …' * (len(running) > _MOST_PIDS)}"
-            )
-            yield from (
-                ("yellow", part)
-                for part in fold(
-                    f"leakcheck: {len(running)} child processes of leaking tests still run: {shown}"
-                )
-            )
+        if running := [str(pid) for pid, what in children.items() if what in lost]:
+            line = f"{len(running)} child processes of leaking tests still run: {' '.join(running)}"
+            yield "yellow", truncate(f"leakcheck: {line}", WIDTH)
 
     def _opening_lines(self, verbosity: int) -> Iterator[tuple[str, str]]:
         """Yield why tests lack a verdict that they asked for, and what is wrong in the settings."""

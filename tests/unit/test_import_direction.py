@@ -28,7 +28,7 @@ MOST_TOKENS = {
     "config": 6_650,
     "judge": 10_710,
     "model": 7_600,
-    "plugin": 32_380,
+    "plugin": 32_600,
     "probes": 17_800,
     "report": 11_760,
     "runner": 37_500,
