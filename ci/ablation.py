@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
@@ -102,18 +103,27 @@ def main() -> int:
 def _try_numbers(room: str, only: str) -> int:
     """Print a row for each number of a room: the first test that fails with half of it, and with twice as much."""
     unnoticed = False
-    executed = _trace_tests(room)
     for path in sorted((PACKAGE / room).rglob("*.py")):
         for name, numbers in _list_numbers(path).items():
             if only in f"{path.stem}.{name}":
-                tests = _find_tests(name, executed) or [f"tests/unit/{room}"]
-                noticed = [_test_with(path, numbers, factor, tests) for factor in (0.5, 2)]
+                noticed = [_notice(room, path, name, numbers, factor) for factor in (0.5, 2)]
                 unnoticed |= "" in noticed
                 shown = ", ".join(map(ast.unparse, numbers))
                 print(f"{path.stem}.{name} = {shown} | {' | '.join(test or 'no test' for test in noticed)}", flush=True)
     return unnoticed
 
 
+def _notice(room: str, path: Path, name: str, numbers: list[ast.Constant], factor: float) -> str:
+    """Return a test that notices the change: of the module's own file, else of those that execute the number."""
+    own = [str(one.relative_to(ROOT)) for one in (ROOT / "tests" / "unit").rglob(f"test_{path.stem}.py")]
+    noticed = _test_with(path, numbers, factor, own) if own else ""
+    if noticed:
+        return noticed
+    tests = _find_tests(name, _trace_tests(room)) or [f"tests/unit/{room}"]
+    return _test_with(path, numbers, factor, tests)
+
+
+@cache
 def _trace_tests(room: str) -> Executed:
     """Run the unit tests of a room, and return which of them execute each line of each file."""
     with tempfile.TemporaryDirectory() as folder:
