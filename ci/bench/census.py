@@ -65,6 +65,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="side by side (default: 2)")
     parser.add_argument("--only", action="append", metavar="NAME", choices=find_workloads(), help="this workload")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the rows there, and go on from those in it")
+    parser.add_argument("--resources", metavar="NAMES", help="passed on as --leakcheck-resources")
     wanted = parser.parse_args()
     # OpenMP threads wait for each other by spinning: with more threads than cores, a step takes ten times as long.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // wanted.jobs)))
@@ -72,7 +73,7 @@ def main() -> int:
     ahead = list(list_missing(choose(wanted.only or ()), rows, wanted.processes))
     with ThreadPoolExecutor(wanted.jobs) as pool:
         try:
-            for row in pool.map(lambda one: run(*one), ahead):
+            for row in pool.map(lambda one: run(one[0], one[1], wanted.resources), ahead):
                 rows.append(row)
                 for remark in row.remarks:
                     print(f"{row.verdict} {row.workload} seed {row.seed}: {remark}", flush=True)
@@ -112,8 +113,8 @@ def list_missing(names: Sequence[str], rows: Sequence[Row], processes: int) -> I
     return (one for one in every if one not in done)
 
 
-def run(workload: str, seed: int) -> Row:
-    """Judge a workload once in a fresh process, with the default settings of the plugin."""
+def run(workload: str, seed: int, resources: str | None = None) -> Row:
+    """Judge a workload once in a fresh process, with the default settings of the plugin, or on these resources."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="census-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -124,6 +125,7 @@ def run(workload: str, seed: int) -> Row:
         own = {"CENSUS_WORKLOAD": workload, "CENSUS_SEED": str(seed), "PYTHONHASHSEED": str(seed % 2**32)}
         command = [sys.executable, "-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir", ".", "-p", "no:cacheprovider"]
         command += ["--leakcheck", "--leakcheck-json=report.json", str(_TEST_FILE)]
+        command += [f"--leakcheck-resources={resources}"] if resources else []
         # In CI, some yellow verdicts would be red.
         variables = inherited() | own | {"TMPDIR": str(folder / "tmp")}
         output, ended = run_command(command, folder, variables, _TIMEOUT_SECONDS)
@@ -133,18 +135,20 @@ def run(workload: str, seed: int) -> Row:
             _first, finding, _last = map(json.loads, report.splitlines())
         except (FileNotFoundError, ValueError):
             return Row(workload, seed, "error", {}, 0, seconds, [f"exit {ended}\n{output[-2000:]}"])
-    return _create_row(workload, seed, seconds, finding)
+    return create_row(workload, seed, seconds, finding)
 
 
-def _create_row(workload: str, seed: int, seconds: float, finding: Mapping[str, Any]) -> Row:
+def create_row(workload: str, seed: int, seconds: float, finding: Mapping[str, Any]) -> Row:
+    """Return the result of a process that reports this finding, in JSON; remarks also say what remains."""
     verdicts: list[Mapping[str, Any]] = finding["verdicts"]
+    held: Mapping[str, Sequence[Mapping[str, Any]]] = finding["held"]
     outcomes = {one["resource"]: one["verdict"] for one in verdicts}
     verdict = next((word for word in ("unclosed", "inconclusive") if word in outcomes.values()), "ok")
-    remarks = [
-        f"{one['resource']} {one['verdict']}: {one['reason']}"
-        for one in verdicts
-        if one["verdict"] not in ("ok", "unavailable")
-    ]
+    remarks = []
+    for one in verdicts:
+        if one["verdict"] not in ("ok", "unavailable"):
+            kept = (f"{some['count']} {some['what']}" for some in held.get(one["resource"], ()))
+            remarks.append("; ".join([f"{one['resource']} {one['verdict']}: {one['reason']}", *kept]))
     red = finding["colour"] == "red"
     most = max(one["iterations"] for one in verdicts)
     return Row(workload, seed, "red" if red else verdict, outcomes, most, seconds, remarks)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from census import Row, interval, list_missing, read_rows, table
+from census import Row, create_row, interval, list_missing, read_rows, table
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,15 @@ def test_the_table() -> None:
     assert f"| **all** | {shown}" in lines
     assert "| fd | 3 | 3 |  | 0 |" in lines
     assert "| heap | 3 | 1 | 1 inconclusive, 1 leak | 1 |" in lines
+
+
+def test_a_row_says_what_remains() -> None:
+    kept = {"reference": [{"what": "gained reference to class generator", "count": 441}]}
+    leak, ok = (
+        {"resource": name, "verdict": verdict, "reason": "+20.1/iter", "iterations": 22}
+        for name, verdict in (("reference", "leak"), ("fd", "ok"))
+    )
+    made = create_row("numpy", 3, 9.5, {"colour": "red", "verdicts": [ok, leak], "held": kept})
+    remark = "reference leak: +20.1/iter; 441 gained reference to class generator"
+    assert made == Row("numpy", 3, "red", {"fd": "ok", "reference": "leak"}, 22, 9.5, [remark])
+    assert create_row("numpy", 3, 9.5, {"colour": "green", "verdicts": [ok], "held": {}}).verdict == "ok"
