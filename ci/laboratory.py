@@ -57,6 +57,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "session": Part("does a session of many tests become slower?", ("ci/faults/many_tests.py", "--tests", "1000")),
     "plain": Part("what does the plugin cost without --leakcheck?", ("ci/bench/inert.py",)),
     "loop": Part("what does an iteration cost?", ("ci/bench/loop.py",)),
+    "failing": Part("what does a failing path cost?", ("ci/bench/failing.py",)),
     "tracing": Part("how much slower is a traced iteration?", ("ci/bench/tracing.py",)),
     "holders": Part("how long does the search for an owner take?", ("ci/bench/holders.py",)),
     "watch": Part("what does a watch cost?", ("ci/bench/watch.py", "--seconds", "30")),

@@ -316,6 +316,9 @@ def is_of_tests(file: str) -> bool:
 
 # Stands for a function: the fault is that a task is cancelled while it waits.
 AWAIT: Final = "await"
+# Stands before the name of an iterator: the fault is that the code which has received an item
+# raises.
+ITERATE: Final = "iterate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +326,11 @@ class Fault:
     """A call that raises an exception in each iteration, instead of being made.
 
     Attributes:
-        function: The function that is called, such as ``os.open``; `AWAIT` for a task that is
-            cancelled while it waits.
-        site: The line of the program from which it is called, also through the standard library.
-        number: Which of the calls from this line it is in an iteration, from 1.
+        function: The function that is called, such as ``os.open``; ``await`` for a task that is
+            cancelled while it waits; ``iterate shop.rows`` for an iterator that is dropped.
+        site: The line of the program from which it is called, also through the standard library, or
+            which has received the item.
+        number: Which of the calls from this line, or of the items, it is in an iteration, from 1.
         entry: The line of the test or of a fixture that leads to it; None if no such line does, as
             in a task.
     """
@@ -335,6 +339,12 @@ class Fault:
     site: Site
     number: int
     entry: Site | None = None
+
+    @property
+    def iterator(self) -> str:
+        """The name of the iterator that is dropped; empty of other faults."""
+        _, _, name = self.function.partition(f"{ITERATE} ")
+        return name
 
     @property
     def place(self) -> str:

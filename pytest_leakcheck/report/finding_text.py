@@ -114,17 +114,24 @@ def _if_raised(finding: Finding) -> str:
     fault = finding.fault
     if fault is None:
         return ""
-    number = "" if fault.number == 1 else f", call {fault.number}"
+    item = "item" if fault.iterator else "call"
+    number = "" if fault.number == 1 else f", {item} {fault.number}"
     return f"if {_what_fails(fault)} at {PurePath(fault.site.file).name}:{fault.site.line}{number}"
 
 
 def fault_text(fault: Fault) -> str:
     """Return which call raises an exception in each iteration."""
-    which = f"wait {fault.number} of" if fault.function == AWAIT else f"call {fault.number} from"
-    return f"{_what_fails(fault)} at {which} {_format_site(fault.site)}"
+    which = f"at call {fault.number} from"
+    if fault.function == AWAIT:
+        which = f"at wait {fault.number} of"
+    elif fault.iterator:
+        which = f"after item {fault.number} at"
+    return f"{_what_fails(fault)} {which} {_format_site(fault.site)}"
 
 
 def _what_fails(fault: Fault) -> str:
+    if fault.iterator:
+        return f"{fault.iterator} is dropped"
     return "its task is cancelled" if fault.function == AWAIT else f"{fault.function} raises"
 
 

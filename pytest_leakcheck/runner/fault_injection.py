@@ -9,6 +9,8 @@ of a leak, is called meanwhile, and put back by a trace function at the event of
 from __future__ import annotations
 
 import builtins
+import contextlib
+import dis
 import errno
 import inspect
 import os
@@ -34,13 +36,15 @@ from pytest_leakcheck.attribution.call_paths import is_harness, is_standard, ite
 from pytest_leakcheck.config.budget import did_you_mean
 from pytest_leakcheck.config.settings import ALL_FAILURES
 from pytest_leakcheck.model import InputError
-from pytest_leakcheck.model.culprit import AWAIT, Fault, Site
+from pytest_leakcheck.model.culprit import AWAIT, ITERATE, Fault, Site
 
 # A function of the program: its file and its qualified name.
 Function: TypeAlias = tuple[str, str]
 _VALID: Final = (
-    f"Name a function, a method or a module that can be imported, such as os.open, or {AWAIT!r}"
+    "Name a function, a method or a module that can be imported, such as os.open, "
+    f"{AWAIT!r} or {ITERATE!r}"
 )
+_NEXT: Final = ("__next__", "__anext__")
 _MESSAGE: Final = "injected by pytest-leakcheck"
 # What 'all' stands for: what acquires or transfers something, not what releases it. If that fails,
 # something remains.
@@ -138,10 +142,12 @@ class Targets:
         self._folders: tuple[str, ...] = ()
         # C functions by their last name.
         self._of_c: dict[str, list[tuple[object, str]]] = {}
-        self.has_waits = False
+        self.has_waits = self.has_items = False
         for word in words:
             if word == AWAIT:
                 self.has_waits = True
+            elif word == ITERATE:
+                self.has_items = True
             elif word == ALL_FAILURES:
                 for name in DEFAULT:
                     self._add(name, _resolve(name))
@@ -185,7 +191,7 @@ class Targets:
         if (chosen := self._codes.get(id(code))) is not None:
             name = chosen[0]
         elif self._is_in_module(code):
-            name = f"{frame.f_globals.get('__name__', '')}.{code.co_qualname}"
+            name = _name_of(frame)
         else:
             return ""
         # A generator or a coroutine that is resumed stands on another line.
@@ -201,7 +207,12 @@ class Targets:
         return chosen and code.co_name not in _RELEASING and not code.co_name.startswith("<")
 
 
-_SUSPENDED: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+def _name_of(frame: FrameType) -> str:
+    return f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}"
+
+
+_GENERATES: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_SUSPENDED: Final = _GENERATES | inspect.CO_COROUTINE
 
 
 @lru_cache(maxsize=16)
@@ -284,6 +295,34 @@ def _find_caller(frame: FrameType | None, left_out: Collection[Function]) -> Fra
     return None
 
 
+def _hands_out(frame: FrameType, outer: FrameType, value: object) -> bool:
+    """Return whether a frame that returns to an `outer` one is an iterator's, with an item."""
+    code, awaits = frame.f_code, _instruction(outer) == "SEND"
+    if code.co_flags & inspect.CO_GENERATOR:
+        # Of a chain of ``yield from``, the outermost one does. Python 3.13 stands on the
+        # instruction after the yield.
+        yields = _instruction(frame) in ("YIELD_VALUE", "RESUME")
+        return yields and not awaits and code.co_name[0] != "<"
+    if awaits and sys.version_info < (3, 12) and not _enters(outer):
+        # After ``return await``, the exception would come outside of ``try`` and ``with``.
+        after = outer.f_lasti + 2 + 2 * outer.f_code.co_code[outer.f_lasti + 1]
+        if not _instruction(outer, after).startswith(("STORE_", "UNPACK_")):
+            return False
+    if code.co_flags & inspect.CO_ASYNC_GENERATOR:
+        # Else, it waits.
+        return type(value).__name__ == "async_generator_wrapped_value"
+    return _instruction(frame).startswith("RETURN_")
+
+
+def _enters(frame: FrameType) -> bool:
+    """Return whether a frame of `contextlib` hands the item to a ``with``, whose body raises."""
+    return frame.f_code.co_filename == contextlib.__file__ and frame.f_code.co_name != "inner"
+
+
+def _instruction(frame: FrameType, at: int | None = None) -> str:
+    return dis.opname[frame.f_code.co_code[frame.f_lasti if at is None else at]]
+
+
 def _site_of(frame: FrameType) -> Site:
     return Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_qualname)
 
@@ -297,6 +336,13 @@ class CallObserver:
         self._before: Any = None
         # Whether the coroutines that await the one that has begun to wait are still to follow.
         self._waits = False
+        # The code that has received an item, what it is to raise, and the iterator.
+        self._receiver: FrameType | None = None
+        self._pending: list[Exception] = []
+        self._dropped: CodeType | None = None
+        self._traced: Any = None
+        self._entered: dict[int, int] = {}
+        self._in_with = False
         # A bound method is a new object at each access; this one is compared by identity.
         self._hook = self._on_event
 
@@ -313,23 +359,91 @@ class CallObserver:
     def disarm(self) -> None:
         if sys.getprofile() is self._hook:
             sys.setprofile(self._before)
-        self._before = None
+        if self._traced is not None:
+            sys.settrace(self._traced)
+        self._before = self._traced = None
 
     def _on_event(self, frame: FrameType, kind: str, called: Any) -> None:
-        if kind in ("call", "c_call") and (name := self._targets.name_of(frame, kind, called)):
-            caller = _find_caller(frame if kind == "c_call" else frame.f_back, self._left_out)
-            if caller is not None and (error := self._note(name, caller, called)) is not None:
-                if self._before is not None:
-                    self._put_back_at_exception(frame)
+        error = self._find_error(frame, kind, called)
+        if error is not None:
+            if self._before is not None:
+                self._put_back_at_exception(frame)
+            try:
                 raise error
+            finally:
+                # Its traceback has this frame: only the collector would free both.
+                del error
         if self._targets.has_waits:
             self._on_wait(frame, kind, called)
+        if self._targets.has_items and (
+            frame.f_code.co_flags & _GENERATES or frame.f_code.co_name in _NEXT
+        ):
+            if kind == "call":
+                self._entered[id(frame)] = frame.f_lasti
+            # What is thrown into a generator leaves it where it was entered, with None.
+            elif kind == "return" and (
+                self._entered.pop(id(frame), -1) != frame.f_lasti or called is not None
+            ):
+                self._on_return(frame, called)
         if self._before is not None:
             self._before(frame, kind, called)
             if sys.getprofile() is not self._hook:
                 # It has removed itself, because it is too slow.
                 self._before = None
                 sys.setprofile(self._hook)
+
+    def _find_error(self, frame: FrameType, kind: str, called: Any) -> BaseException | None:
+        """Return what is to be raised at this event."""
+        if kind == "c_return" and frame is self._receiver:
+            return self._leave()
+        if kind == "call" and frame.f_code is self._dropped:
+            # C code asks for the next item. It gets what closes the iterator, and its caller the
+            # exception in place of that.
+            self._dropped = None
+            return GeneratorExit()
+        if kind in ("call", "c_call") and (name := self._targets.name_of(frame, kind, called)):
+            caller = _find_caller(frame if kind == "c_call" else frame.f_back, self._left_out)
+            if caller is not None:
+                return self._note(name, caller, called)
+        return None
+
+    def _on_return(self, frame: FrameType, value: object) -> None:
+        """Have the code that receives an item from an iterator of the program raise there."""
+        receiver = frame.f_back
+        if (
+            self._receiver is not None
+            or receiver is None
+            or _find_caller(frame, self._left_out) is not frame
+            or (caller := _find_caller(receiver, ())) is None
+            or not _hands_out(frame, receiver, value)
+            or (error := self._note(f"{ITERATE} {_name_of(frame)}", caller, None)) is None
+        ):
+            return
+        self._in_with = _enters(receiver)
+        while receiver.f_back is not None and _enters(receiver):
+            receiver = receiver.f_back
+        self._pending, self._receiver, self._dropped = [error], receiver, frame.f_code
+        self._traced = sys.gettrace()
+        receiver.f_trace = self._on_receiver
+        sys.settrace(self._on_receiver)
+        receiver.f_trace_opcodes = True
+        # Python 3.12 heeds what was set before, later versions what is set after.
+        sys.settrace(self._on_receiver)
+
+    def _on_receiver(self, frame: FrameType, kind: str, _called: Any) -> None:
+        if frame is self._receiver and (
+            # After ``END_SEND``, ``async with`` has entered its body.
+            not (self._in_with and _instruction(frame) == "END_SEND")
+            if kind == "opcode"
+            else kind == "exception" and self._dropped is None
+        ):
+            sys.setprofile(self._before)
+            raise self._leave()
+
+    def _leave(self) -> Exception:
+        self._receiver = self._dropped = None
+        sys.settrace(self._traced)
+        return self._pending.pop()
 
     def _on_wait(self, frame: FrameType, kind: str, called: Any) -> None:
         """Handle the event of a task that begins to wait for a future, in its innermost coroutine.
@@ -380,9 +494,7 @@ class CallList(CallObserver):
         key = name, caller.f_code.co_filename, caller.f_lineno
         self._counts[key] += 1
         if key not in self._calls:
-            outer = (
-                one for one in iter_outwards(caller.f_back) if _is_left_out(one, self._left_out)
-            )
+            outer = (one for one in iter_outwards(caller) if _is_left_out(one, self._left_out))
             entry = next(map(_site_of, outer), None)
             self._calls[key] = Fault(name, _site_of(caller), 1, entry)
 

@@ -19,7 +19,6 @@ ARMS = {
     "serve": ("os.open", "thread"),
     "load": ("json.loads", "fd"),
     "shards": ("os.open", "fd"),
-    "run_child": ("subprocess.Popen.communicate", "process"),
     "pipe": ("subprocess.Popen", "fd"),
     "dispatch": ("program_with_failing_paths.called_back", "heap"),
     "share": ("pickle.dumps", "shm"),
@@ -27,6 +26,14 @@ ARMS = {
     "reply": ("await", "fd"),
     "session": ("await", "fd"),
     "batches": ("await", "fd"),
+    "workers": ("threading.Thread.start", "thread"),
+    "request": ("os.write", "fd"),
+    "prefetch": ("iterate", "thread"),
+    "work": ("iterate", "disk"),
+    "stream": ("iterate", "fd"),
+    # Last: each look at the children that they leave takes time.
+    "run_child": ("subprocess.Popen.communicate", "process"),
+    "follow": ("await", "process"),
 }
 
 

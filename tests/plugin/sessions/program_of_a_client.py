@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Iterator
 
 LOCK = threading.Lock()
 COUNT: list[int | None] = []
@@ -59,6 +60,31 @@ def parse_open_file() -> None:
     file.close()
 
 
+def parse_and_catch() -> None:
+    file = open("/dev/zero", "rb")
+    try:
+        json.loads("1")
+    except ValueError:
+        return
+    file.close()
+
+
+def chunks() -> Iterator[bytes]:
+    descriptor = os.open("/dev/zero", os.O_RDONLY)  # of the chunks
+    for _ in range(2):
+        yield os.read(descriptor, 1)
+    os.close(descriptor)
+
+
+def chunks_safely() -> Iterator[bytes]:
+    descriptor = os.open("/dev/zero", os.O_RDONLY)
+    try:
+        for _ in range(2):
+            yield os.read(descriptor, 1)
+    finally:
+        os.close(descriptor)
+
+
 def leak_twice() -> None:
     kept = []
     for _ in range(2):
@@ -92,6 +118,9 @@ class Client:
 
     def fetch(self) -> bytes:
         return os.read(self.descriptor, 1)
+
+    def chunks(self) -> Iterator[bytes]:
+        yield self.fetch()
 
     def close(self) -> None:
         os.close(self.descriptor)

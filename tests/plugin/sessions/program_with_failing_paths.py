@@ -8,20 +8,22 @@ import fcntl
 import json
 import os
 import pickle
+import queue
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 LOOP = asyncio.new_event_loop()
 OPEN: set[object] = set()
 HANDLERS: list[object] = []
+IDLE: list[int] = []
 END = threading.Event()
 
 
@@ -276,3 +278,115 @@ async def read_batches(*, fixed: bool) -> None:
 
 def batches(*, fixed: bool, **_others: object) -> None:
     LOOP.run_until_complete(read_batches(fixed=fixed))
+
+
+def workers(*, fixed: bool, **_others: object) -> None:
+    """Start two threads; if the second one cannot start, the first one waits for ever."""
+    end, started = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(2):
+            worker = threading.Thread(target=end.wait, daemon=True)
+            worker.start()  # of workers
+            started.append(worker)
+    finally:
+        if fixed or sys.exc_info()[0] is None:
+            end.set()
+            for worker in started:
+                worker.join()
+
+
+def request(*, fixed: bool, **_others: object) -> None:
+    """Take a connection out of a pool, which opens another one if it is empty."""
+    connection = IDLE.pop() if IDLE else os.open(os.devnull, os.O_WRONLY)  # of request
+    try:
+        os.write(connection, b"hello")
+    except OSError:
+        if fixed:
+            IDLE.append(connection)
+        raise
+    IDLE.append(connection)
+
+
+async def wait_for_child(*, fixed: bool) -> None:
+    child = subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE)  # of follow
+    OPEN.add(child)
+    try:
+        await asyncio.sleep(0.001)
+    finally:
+        if fixed or sys.exc_info()[0] is None:
+            child.communicate()
+            OPEN.discard(child)
+
+
+def follow(*, fixed: bool, **_others: object) -> None:
+    LOOP.run_until_complete(wait_for_child(fixed=fixed))
+
+
+def prefetched(*, fixed: bool) -> Generator[int, None, None]:
+    """Fill a queue in a thread, which waits for ever if nothing takes its items (allenai/OLMo-core 721)."""
+    items, end = queue.Queue[int | None](maxsize=1), threading.Event()
+
+    def fill() -> None:
+        for one in (1, 2, None):
+            while not end.is_set():
+                with suppress(queue.Full):
+                    items.put(one, timeout=0.01 if fixed else None)
+                    break
+
+    filling = threading.Thread(target=fill, daemon=True)
+    filling.start()  # of prefetch
+    try:
+        while (item := items.get()) is not None:
+            yield item
+        filling.join()
+    finally:
+        if fixed:
+            end.set()
+            filling.join()
+
+
+def prefetch(*, fixed: bool, **_others: object) -> None:
+    for _item in prefetched(fixed=fixed):
+        pass
+
+
+@contextmanager
+def working_folder(*, fixed: bool) -> Generator[str, None, None]:
+    """Make a folder for the body of a `with` statement; it remains if that raises."""
+    folder = tempfile.mkdtemp()  # of work
+    try:
+        yield folder
+    finally:
+        if fixed or sys.exc_info()[0] is None:
+            shutil.rmtree(folder)
+
+
+def work(*, fixed: bool, **_others: object) -> None:
+    with working_folder(fixed=fixed) as folder:
+        os.listdir(folder)
+
+
+async def lines(*, fixed: bool) -> AsyncGenerator[int, None]:
+    """Hand out a response as it arrives, and close the connection after its last line."""
+    descriptor = os.open(os.devnull, os.O_RDONLY)  # of stream
+    try:
+        for number in range(2):
+            await asyncio.sleep(0)
+            yield number
+    finally:
+        if fixed or sys.exc_info()[0] is None:
+            os.close(descriptor)
+
+
+async def read_stream(*, fixed: bool) -> None:
+    if fixed:
+        async with aclosing(lines(fixed=True)) as arriving:
+            async for _line in arriving:
+                pass
+        return
+    async for _line in lines(fixed=False):
+        pass
+
+
+def stream(*, fixed: bool, **_others: object) -> None:
+    LOOP.run_until_complete(read_stream(fixed=fixed))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import errno
+import gc
 import io
 import json
 import os
@@ -11,8 +13,9 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import cached_property, wraps
 from pathlib import Path
 from types import FrameType
@@ -33,6 +36,8 @@ from pytest_leakcheck.runner.fault_injection import (
 )
 
 HERE = "test_fault_injection"
+# Helpers that are no part of the program, but generators.
+LEFT_OUT = {(__file__, "armed"), (__file__, "seen")}
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +133,7 @@ def armed(observer: CallObserver) -> Iterator[None]:
 
 
 def listed(word: str, run: Callable[[], object]) -> CallList:
-    calls = CallList(Targets([word]), ())
+    calls = CallList(Targets([word]), LEFT_OUT)
     with armed(calls):
         run()
     return calls
@@ -299,6 +304,298 @@ def test_the_entry_is_the_innermost_line_of_the_test() -> None:
     assert (entry.function, entry.line) == (inner.__code__.co_qualname, inner.__code__.co_firstlineno + 1)
 
 
+# What iterators and their receivers do.
+SEEN: list[object] = []
+
+
+def note(what: object) -> None:
+    SEEN.append(what)
+
+
+@contextmanager
+def seen() -> Iterator[None]:
+    """Note how a block ends."""
+    try:
+        yield
+    except BaseException as error:
+        SEEN.append(type(error).__name__)
+        raise
+    SEEN.append("ended")
+
+
+def items() -> Generator[int, None, None]:
+    with seen():
+        yield 0
+        yield 1
+
+
+def delegating() -> Iterator[int]:
+    yield from items()
+
+
+def bare() -> Iterator[None]:
+    for _ in range(2):
+        yield
+
+
+@contextmanager
+def context() -> Iterator[None]:
+    with seen():
+        yield
+
+
+@asynccontextmanager
+async def async_context() -> AsyncIterator[None]:
+    with seen():
+        await asyncio.sleep(0)
+        yield
+
+
+async def async_items() -> AsyncIterator[int]:
+    with seen():
+        await asyncio.sleep(0)
+        yield 0
+        await asyncio.sleep(0)
+        yield 1
+
+
+class Items:
+    def __init__(self) -> None:
+        self.left = [1, 0]
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        return self.left.pop()
+
+    def __aiter__(self) -> AsyncIterator[int]:
+        return self
+
+    async def __anext__(self) -> int:
+        await asyncio.sleep(0)
+        if not self.left:
+            raise StopAsyncIteration
+        return self.left.pop()
+
+
+def in_loop() -> None:
+    for one in items():
+        note(one)
+
+
+def in_one_line() -> None:
+    for one in items(): note(one)  # fmt: skip  # noqa: E701
+
+
+def in_loop_of_delegating() -> None:
+    for one in delegating():
+        note(one)
+
+
+def in_c_loop() -> None:
+    for one in enumerate(items()):
+        note(one[0])
+
+
+def in_class_loop() -> None:
+    with seen():
+        for one in Items():
+            note(one)
+
+
+def in_reader() -> None:
+    with seen():
+        list(csv.DictReader(str(one) for one in items()))
+
+
+def in_list() -> None:
+    with seen():
+        list(items())
+
+
+def in_class_list() -> None:
+    with seen():
+        list(Items())
+
+
+def in_comprehension() -> None:
+    with seen():
+        [SEEN.append(one) for one in items()]  # type: ignore[func-returns-value]
+
+
+def in_next() -> int:
+    with seen(), closing(items()) as them:
+        return next(them)
+
+
+def in_with() -> None:
+    with context(): SEEN.append("body")  # fmt: skip  # noqa: E701
+
+
+def in_stack() -> None:
+    with ExitStack() as stack:
+        stack.enter_context(context())
+        SEEN.append("body")
+
+
+def in_decorated() -> None:
+    @context()
+    def function() -> None:
+        SEEN.append("body")
+
+    function()
+
+
+async def in_async_loop() -> None:
+    them = async_items()
+    with seen():
+        async for one in them:
+            note(one)
+
+
+async def in_async_class_loop() -> None:
+    with seen():
+        async for one in Items():
+            note(one)
+
+
+async def in_async_with() -> None:
+    async with async_context():
+        SEEN.append("body")
+
+
+# How the iterator and its receiver end if they are dropped after the first and after the second item. `in_next` receives
+# one only; the first name is that of the iterator.
+RAISED, CLOSED = "InjectedError", "GeneratorExit"
+RECEIVERS: dict[Callable[[], object], tuple[str, list[list[object]]]] = {
+    in_loop: ("items", [[CLOSED], [0, CLOSED]]),
+    in_one_line: ("items", [[CLOSED], [0, CLOSED]]),
+    in_loop_of_delegating: ("delegating", [[CLOSED], [0, CLOSED]]),
+    in_c_loop: ("items", [[CLOSED], [0, CLOSED]]),
+    in_class_loop: ("Items.__next__", [[RAISED], [0, RAISED]]),
+    in_reader: ("items", [[CLOSED, RAISED]] * 2),
+    in_list: ("items", [[CLOSED, RAISED]] * 2),
+    in_class_list: ("Items.__next__", [[RAISED]] * 2),
+    in_comprehension: ("items", [[CLOSED, RAISED], [0, CLOSED, RAISED]]),
+    in_next: ("items", [[CLOSED, RAISED]]),
+    in_with: ("context", [[RAISED]]),
+    in_stack: ("context", [[RAISED]]),
+    in_decorated: ("context", [[RAISED]]),
+    lambda: asyncio.run(in_async_loop()): ("async_items", [[RAISED, CLOSED], [0, RAISED, CLOSED]]),
+    lambda: asyncio.run(in_async_class_loop()): ("Items.__anext__", [[RAISED], [0, RAISED]]),
+    lambda: asyncio.run(in_async_with()): ("async_context", [[RAISED]]),
+}
+
+
+@pytest.mark.parametrize(("run", "expected"), RECEIVERS.items())
+def test_what_receives_an_item_raises_and_the_iterator_is_dropped(
+    run: Callable[[], object], expected: tuple[str, list[list[object]]]
+) -> None:
+    name, ends = expected
+    faults = listed("iterate", run).first(9)
+    assert [(one.iterator.rpartition(f"{HERE}.")[2], one.number) for one in faults] == [
+        (name, number) for number in range(1, len(ends) + 1)
+    ]
+    for fault, end in zip(faults, ends, strict=True):
+        injection = FaultInjection(Targets(["iterate"]), LEFT_OUT, fault)
+        for _ in range(2):
+            SEEN.clear()
+            with pytest.raises(InjectedError, match="injected by pytest-leakcheck"), armed(injection):
+                run()
+            # A frame of the traceback may hold the iterator for longer.
+            assert sorted(map(str, SEEN)) == sorted(map(str, end))
+            assert injection.raised
+            assert (sys.getprofile(), sys.gettrace()) == (None, None)
+
+
+def test_an_iterator_that_is_closed_or_thrown_into_hands_out_nothing() -> None:
+    def run() -> None:
+        for close in (lambda one: one.close(), lambda one: one.throw(KeyError), lambda _one: None):
+            them = bare()
+            next(them)
+            with suppress(KeyError):
+                close(them)
+
+    assert len(listed("iterate", run)) == 3
+    assert len(listed("iterate", lambda: [None for _ in bare()])) == (2 if sys.version_info[:2] != (3, 13) else 1)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the exception comes within try and with there")
+def test_what_returns_an_awaited_item_is_left_out() -> None:
+    async def run() -> int:
+        return await anext(async_items())
+
+    assert len(listed("iterate", lambda: asyncio.run(run()))) == 0
+
+
+def test_iterators_that_the_test_itself_receives_from_count_but_not_its_own() -> None:
+    name = "test_iterators_that_the_test_itself_receives_from_count_but_not_its_own"
+
+    def own() -> Iterator[int]:
+        yield 1
+
+    calls = CallList(Targets(["iterate"]), {(__file__, name), *LEFT_OUT})
+    with armed(calls):
+        list(own())
+        list(items())
+    (fault, _) = calls.first(9)
+    assert fault.iterator.endswith(".items")
+    assert fault.entry == fault.site
+
+
+@pytest.mark.parametrize("run", [in_loop, in_list, in_next, in_with])
+def test_the_profile_and_the_trace_function_are_put_back_at_once(run: Callable[[], object]) -> None:
+    profiled: list[str] = []
+
+    def profile(_frame: FrameType, kind: str, called: Any) -> None:
+        if kind == "c_call" and called.__name__ == "append":
+            profiled.append(kind)
+
+    def trace(_frame: FrameType, _kind: str, _value: object) -> None: ...
+
+    injection = FaultInjection(Targets(["iterate"]), LEFT_OUT, listed("iterate", run).first(1)[0])
+    before = sys.gettrace()
+    sys.settrace(trace)
+    sys.setprofile(profile)
+    try:
+        with suppress(InjectedError), armed(injection):
+            run()
+        assert (sys.getprofile(), sys.gettrace()) == (profile, trace)
+    finally:
+        sys.setprofile(None)
+        sys.settrace(before)
+    # It has seen how the iterator was closed.
+    assert profiled
+    assert injection.raised
+
+
+def catches(raising: Callable[[], object]) -> None:
+    kept = Thing()
+    REFERENCES.append(weakref.ref(kept))
+    with suppress(ValueError):
+        raising()
+
+
+REFERENCES: list[weakref.ref[Thing]] = []
+
+
+@pytest.mark.parametrize(("word", "raising"), [("json.loads", parse), ("iterate", in_loop), ("iterate", in_list)])
+def test_the_exception_is_not_part_of_a_cycle(word: str, raising: Callable[[], object]) -> None:
+    """Else only the collector would free the variables of the program that catches it."""
+    injection = FaultInjection(Targets([word]), LEFT_OUT, listed(word, lambda: catches(raising)).first(1)[0])
+    gc.disable()
+    try:
+        with armed(injection):
+            catches(raising)
+        assert injection.raised
+        assert REFERENCES[-1]() is None
+    finally:
+        gc.enable()
+
+
 def test_the_default_list_exists() -> None:
     targets = targets_of(("all",))
     assert targets is targets_of(("all",))
@@ -321,7 +618,7 @@ def test_the_default_list_exists() -> None:
 def test_a_name_that_is_no_function_is_refused(word: str, message: str) -> None:
     with pytest.raises(InputError) as refused:
         Targets([word])
-    valid = "Name a function, a method or a module that can be imported, such as os.open, or 'await'"
+    valid = "Name a function, a method or a module that can be imported, such as os.open, 'await' or 'iterate'"
     assert str(refused.value) == f"{message} {valid}"
 
 
