@@ -320,7 +320,11 @@ def _enters(frame: FrameType) -> bool:
 
 
 def _instruction(frame: FrameType, at: int | None = None) -> str:
-    return dis.opname[frame.f_code.co_code[frame.f_lasti if at is None else at]]
+    code, at = frame.f_code.co_code, frame.f_lasti if at is None else at
+    # Python 3.12 stands on the cache of the instruction that has called.
+    while dis.opname[code[at]] == "CACHE":
+        at -= 2
+    return dis.opname[code[at]]
 
 
 def _site_of(frame: FrameType) -> Site:
