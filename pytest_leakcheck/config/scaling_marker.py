@@ -205,7 +205,8 @@ def _find_measurable(name: str, *, gauges: bool) -> str:
         return name
     if name in RESOURCES:
         raise InputError(
-            f"has no peak that can be measured; valid resources are {', '.join(measurable)}"
+            f"has no peak that can be measured; valid resources are {', '.join(measurable)}; what a test keeps of it is "
+            f"judged without an axis: @pytest.mark.{name}_budget(0)"
         )
     near = did_you_mean(name, measurable)
     if gauges and not near:

@@ -199,7 +199,7 @@ WRONG = [
     ('scaling_budget("n", [8, 16, 16], rss="O(1)")', "has 16 twice"),
     ('scaling_budget("n", [8, 16, 32], rsss="O(1)")', "no such resource. Did you mean 'rss'?"),
     ('scaling_budget("n", [8, 16, 32], in_flight="O(1)")', "leakcheck.gauge('in_flight', read)"),
-    ('scaling_budget("n", [8, 16, 32], object="O(1)")', "has no peak that can be measured"),
+    ('scaling_budget("n", [8, 16, 32], engine="ray", ray_ref=0)', "without an axis: @pytest.mark.ray_ref_budget(0)"),
     ('scaling_budget("n", [8, 16, 32], rss="O(m)")', "is not a supported complexity"),
     ('scaling_budget("n", [8, 16, 32], rss="<= open(n)")', "contains 'open(n)': a formula may contain"),
     ('scaling_budget("n", [8, 16, 32], rss="1 MiB/m")', "is per 'm', but the axis is 'n'"),

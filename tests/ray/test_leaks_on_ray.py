@@ -31,6 +31,7 @@ ELSEWHERE = ("test_ref_stored_in_an_actor", "test_object_made_by_an_actor")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """All arms in one session, since a cluster takes seconds to start."""
     project = Project(tmp_path_factory.mktemp("arms"))
+    project.copy("cluster.py", "conftest.py")
     project.copy("arms_on_ray.py")
     return project.run("--leakcheck-max-time=120")
 

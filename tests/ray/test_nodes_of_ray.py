@@ -66,7 +66,9 @@ def nodes() -> Iterator[Nodes]:
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            yield Nodes({"RAY_ADDRESS": process.stdout.readline().strip(), **TOKEN}, process)
+            address = process.stdout.readline().strip()
+            assert address, "the nodes did not start"
+            yield Nodes({"RAY_ADDRESS": address, **TOKEN}, process)
             process.stdin.close()
 
 

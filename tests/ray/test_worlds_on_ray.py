@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from on_ray import NEEDS_RAY
@@ -108,3 +111,39 @@ def test_lost_ranks_leave_nothing(lost: tuple[Outcome, Path]) -> None:
     assert ran.last_line == "3 failed, 1 passed", ran.text
     assert len((folder / "pids").read_text().split()) == 6
     assert not left_over(folder)
+
+
+# How often sessions start and end a cluster of their own, one after the other.
+RUNS = 10
+
+
+def made(temporary: str) -> dict[str, list[str]]:
+    """What there is of the sessions' clusters, whose processes, sockets and files name their folder."""
+    commands = [" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"])]
+    sockets = Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()
+    return {
+        "processes": [one for one in commands if temporary in one],
+        "sockets": [one for one in sockets if temporary in one],
+        "folders": [one.name for one in Path(temporary).iterdir() if not one.name.startswith("pytest-of-")],
+        "segments": [one.name for one in Path("/dev/shm").iterdir() if "ray" in one.name or "plasma" in one.name],
+    }
+
+
+@pytest.mark.laboratory
+def test_ten_runs_leave_nothing(project: Project) -> None:
+    project.copy("passes.py")
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as temporary:
+        before, seen = made(temporary), set()
+        for _ in range(RUNS):
+            with ThreadPoolExecutor(1) as threads:
+                running = threads.submit(project.run, OF_THE_SESSION="yes", TMPDIR=temporary)
+                while not running.done():
+                    seen |= {kind for kind, found in made(temporary).items() if found}
+                    time.sleep(1)
+            assert running.result().last_line == "1 passed", running.result().text
+            deadline = time.monotonic() + 60
+            while made(temporary) != before and time.monotonic() < deadline:
+                time.sleep(0.1)
+            assert made(temporary) == before
+    # What is to be gone was there. Ray's plasma has no name in /dev/shm.
+    assert seen == {"processes", "sockets", "folders"}

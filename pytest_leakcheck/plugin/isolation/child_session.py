@@ -41,7 +41,7 @@ from pytest_leakcheck.runner.environment import ForkGuard, describe_environment
 from pytest_leakcheck.runner.peak_meter import Meter
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.fork_server import Server, leave
-from pytest_leakcheck.runner.processes.ray_ranks import NODE_VARIABLE
+from pytest_leakcheck.runner.processes.ray_ranks import APART_VARIABLE, NODE_VARIABLE
 from pytest_leakcheck.runner.processes.supervisor import Board
 
 # The new values of options, by the name under which pytest or a plugin stores the option. An option
@@ -364,7 +364,7 @@ class SizedProtocol:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        if not has_process_group(self._sizing.engine):
+        if APART_VARIABLE in os.environ or not has_process_group(self._sizing.engine):
             return (yield)
         with join_process_group(self._folder, self._rank, self._sizing.ranks):
             return (yield)

@@ -329,7 +329,8 @@ def _write_files(config: pytest.Config, folder: Path, task: Task, ranks: int) ->
     sizing = task.sizing
     given = {
         **encode(task),
-        "path": [str(path) for path in sys.path],
+        "path": sys.path,
+        "root": config.rootpath,
         "argv": sys.argv,
         "options": options,
         "server": task.server,

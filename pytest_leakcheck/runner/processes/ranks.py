@@ -48,6 +48,8 @@ def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent:
     except Unavailable as error:
         write_text(Path(folder, "unavailable"), str(error))
     write_text(Path(folder, "failures"), json.dumps(failed))
+    if failed and engine == "ray":
+        os._exit(1)
     return 1 if failed else 0
 
 

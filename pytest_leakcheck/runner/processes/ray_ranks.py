@@ -1,11 +1,12 @@
 """Run each rank of a world in a Ray actor, from a separate process, which is Ray's driver.
 
-The actors write into the folder of the session, as ranks that are its processes do.
+The actors write into the folder of the session, as ranks that are its processes do. On another
+machine they write into a folder of their own, and an `Agent` sends what is new there.
 """
 
 from __future__ import annotations
 
-import contextlib
+import json
 import os
 import runpy
 import signal
@@ -15,13 +16,18 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import psutil
+from typing import Any, Final
 
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.foreign_files import write_text
+from pytest_leakcheck.runner.processes.ray_agents import (
+    Place,
+    Remote,
+    end_ranks,
+    one_line,
+    without_ray,
+)
 from pytest_leakcheck.runner.processes.supervisor import TUNABLES_VARIABLE, describe_exit
 
 # Seconds: to connect, until there is room for all ranks, and until all of them have a process.
@@ -31,32 +37,17 @@ _ROOM_SECONDS: Final = 20.0
 _START_SECONDS: Final = 20.0
 _START_SECONDS_PER_RANK: Final = 4.0
 _POLL_SECONDS: Final = 0.1
-# Seconds in which ranks that are ended write their stacks.
-_STACK_SECONDS: Final = 1.0
-_MAX_WHY: Final = 800
 # The settings of the allocator with which a cluster's processes have been started.
 TUNED_VARIABLE: Final = "LEAKCHECK_TUNED"
 # The node of a rank, for its recording.
 NODE_VARIABLE: Final = "LEAKCHECK_NODE"
+# Set where ranks are on several machines: they share no folder in which to form a process group.
+APART_VARIABLE: Final = "LEAKCHECK_APART"
 
 
 def start_up_seconds(ranks: int) -> float:
     """Return how long it may take until all ranks have a process, if one must be started again."""
     return _CONNECT_SECONDS + _ROOM_SECONDS + 2 * _seconds_to_start(ranks)
-
-
-class Place(NamedTuple):
-    """Where a rank runs. A `machine` is one kernel's, with one numbering of processes."""
-
-    node: str
-    address: str
-    pid: int
-    machine: str
-    sees_folder: bool
-
-    @property
-    def name(self) -> str:
-        return f"{self.node[:12]} ({self.address})"
 
 
 class Rank:
@@ -65,30 +56,34 @@ class Rank:
     It is sent as it stands here: without the session's path, it cannot import this package.
     """
 
-    def place(self, folder: str) -> tuple[str, str, int, str, bool]:
+    def place(self, folder: str, machine: str) -> tuple[str, str, int, bool]:
         """Return what a `Place` holds."""
         import ray
 
         node, address = ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address()
         sees_folder = Path(folder, "start").is_file() and os.access(folder, os.W_OK)
-        return node, address, os.getpid(), self.find_machine(), sees_folder
+        return node, address, os.getpid(), sees_folder and self.find_machine() == machine
 
     @staticmethod
     def find_machine() -> str:
+        """Return what names one kernel, and one numbering of its processes."""
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
 
-    def run(self, launcher: int, program: list[str], cwd: str, variables: dict[str, str]) -> int:
-        """Run a program with the output of the launcher, and return its exit status."""
+    def run(self, said: str, program: list[str], cwd: str, variables: dict[str, str]) -> int:
+        """Run a program; its output goes to the files ``1`` and ``2`` of the folder `said`.
+
+        Return its exit status.
+        """
         # Ray's handler would raise an error in the body, and the rank report a failure of its own.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.environ.update(variables)
         os.chdir(cwd)
         for number, name in ((1, "stdout"), (2, "stderr")):
             getattr(sys, name).flush()
-            said = os.open(f"/proc/{launcher}/fd/{number}", os.O_WRONLY | os.O_APPEND)
-            os.dup2(said, number)
-            os.close(said)
+            output = os.open(f"{said}/{number}", os.O_WRONLY | os.O_APPEND)
+            os.dup2(output, number)
+            os.close(output)
             stream = open(number, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
             setattr(sys, f"__{name}__", stream)
@@ -103,35 +98,53 @@ class Rank:
 def run_actors(ranks: int, program: list[str], folder: str, grace: float) -> dict[int, str]:
     """Run a program of Python in all ranks; return how those that failed have ended, by rank.
 
-    The others get `grace` seconds to end by themselves.
+    The others get `grace` seconds to end by themselves. If any has failed, this process must end
+    without Ray's own clean-up.
 
     Raises:
         Unavailable: The ranks cannot be started.
     """
-    _connect(os.environ["RAY_ADDRESS"], folder)
     from fcntl import F_GETFL, F_SETFL, fcntl
 
     import ray
     from ray.util.placement_group import remove_placement_group
 
-    stop: list[int] = []
-    # Only now: Ray has set a handler that would end this process before the stacks are written.
-    signal.signal(signal.SIGTERM, lambda number, _frame: stop.append(number))
     # What ranks append must not be overwritten by this process.
     fcntl(2, F_SETFL, fcntl(2, F_GETFL) | os.O_APPEND)
-    group = _reserve(ranks)
-    actors: list[Any] = []
-    try:
-        actors, places = _start_actors(group, ranks, folder)
-        return _run(actors, places, program, grace, stop)
-    finally:
-        for actor in actors:
-            ray.kill(actor)
-        remove_placement_group(group)
-        ray.shutdown()
+    stop: list[int] = []
+    start = json.loads(Path(program[1]).read_text(encoding="utf-8"))
+    root, test = start["root"], Path(os.getcwd(), start["file"])  # noqa: PTH109 - as it is, without links resolved
+    # Only other machines need a copy of the project: with one, no process can be used that is idle.
+    project: dict[str, str] = {}
+    while True:
+        _connect(os.environ["RAY_ADDRESS"], folder, project)
+        # Only now: Ray has set a handler that would end this process before the stacks are written.
+        signal.signal(signal.SIGTERM, lambda number, _frame: stop.append(number))
+        group = _reserve(ranks)
+        actors: list[Any] = []
+        failed: dict[int, str] = {}
+        try:
+            actors, places = _start_actors(group, ranks, folder)
+            if project or all(place.is_here for place in places):
+                failed = _run(actors, places, program, grace, stop)
+                return failed
+            if not test.is_relative_to(root):
+                raise Unavailable(
+                    f"nodes on other machines get a copy of {root}, in which {test} is not: start pytest with a --rootdir "
+                    "that has both, or unset RAY_ADDRESS, and the session starts a cluster"
+                )
+            project = {"working_dir": root}
+        finally:
+            # If a node is lost, it would wait for that; the end of this process does the same.
+            if not failed:
+                for actor in actors:
+                    ray.kill(actor)
+                # Before the next world, which is to be spread.
+                remove_placement_group(group)
+                ray.shutdown()
 
 
-def _connect(address: str, folder: str) -> None:
+def _connect(address: str, folder: str, project: dict[str, str]) -> None:
     # Ray says after 30 s that a token is wrong, and waits for minutes for a cluster that is not
     # there. It cannot be interrupted.
     def give_up() -> None:
@@ -149,10 +162,20 @@ def _connect(address: str, folder: str) -> None:
         import ray
 
         ray.init(
-            address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False
+            address=address,
+            runtime_env=project,
+            log_to_driver=False,
+            logging_level="ERROR",
+            configure_logging=False,
         )
     except Exception as error:  # noqa: BLE001 - Ray raises errors of many types
-        raise Unavailable(_no_cluster(address, _one_line(error))) from None
+        why = one_line(error)
+        raise Unavailable(
+            f"Ray cannot give the nodes on other machines a copy of {project['working_dir']}: {why}; a .gitignore or "
+            ".rayignore there lists what they do not need"
+            if project
+            else _no_cluster(address, why)
+        ) from None
     finally:
         timer.cancel()
 
@@ -189,12 +212,12 @@ def _start_actors(group: Any, ranks: int, folder: str) -> tuple[list[Any], list[
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     started = [_start_actor(group, rank) for rank in range(ranks)]
     places: list[Place] = []
-    seconds = _seconds_to_start(ranks)
+    here, seconds = Rank.find_machine(), _seconds_to_start(ranks)
     deadline = clock.monotonic() + 2 * seconds
 
     def find_place(rank: int) -> Place:
         left = min(seconds, max(0.0, deadline - clock.monotonic()))
-        return Place(*ray.get(started[rank].place.remote(folder), timeout=left))
+        return Place(*ray.get(started[rank].place.remote(folder, here), timeout=left))
 
     try:
         for rank in range(ranks):
@@ -207,9 +230,8 @@ def _start_actors(group: Any, ranks: int, folder: str) -> tuple[list[Any], list[
                 places.append(find_place(rank))
     except RayError as error:
         raise Unavailable(
-            f"Ray did not start rank {rank} of {ranks}, tried twice: {_one_line(error)}"
+            f"Ray did not start rank {rank} of {ranks}, tried twice: {one_line(error)}"
         ) from None
-    _check_places(places)
     return started, places
 
 
@@ -226,17 +248,6 @@ def _start_actor(group: Any, rank: int) -> Any:
     return ray.remote(Rank).options(**options).remote()
 
 
-def _check_places(places: Sequence[Place]) -> None:
-    here = Rank.find_machine()
-    for rank, place in enumerate(places):
-        if place.machine != here or not place.sees_folder:
-            raise Unavailable(
-                f"rank {rank} of {len(places)} is on node {place.name}, which does not share this machine's processes "
-                'and temporary folder: engine="ray" needs a cluster whose nodes are all on the machine of the '
-                "session: unset RAY_ADDRESS, and the session starts one"
-            )
-
-
 def _run(
     actors: Sequence[Any],
     places: Sequence[Place],
@@ -246,26 +257,39 @@ def _run(
 ) -> dict[int, str]:
     import ray
 
-    pending = {
-        actor.run.remote(os.getpid(), program, os.getcwd(), variables): rank  # noqa: PTH109 - as it is, without links resolved
-        for rank, (actor, variables) in enumerate(zip(actors, _variables_of(places), strict=True))
+    remotes = {
+        node: Remote([rank for rank, one in enumerate(places) if one.node == node], place, program)
+        for node, place in {one.node: one for one in places if not one.is_here}.items()
     }
+    here: Any = f"/proc/{os.getpid()}/fd", program, os.getcwd(), {}  # noqa: PTH109 - as it is, without links resolved
+    shared, pending = without_ray(os.environ), {}
+    for rank, (actor, own) in enumerate(zip(actors, _variables_of(places), strict=True)):
+        remote = remotes.get(places[rank].node)
+        *way, variables = remote.way if remote else here
+        pending[actor.run.remote(*way, shared | variables | own)] = rank
     failed: dict[int, str] = {}
     deadline = 0.0
     while pending and not stop and not (deadline and clock.monotonic() > deadline):
         done, _ = ray.wait([*pending], timeout=_POLL_SECONDS)
-        for result in done:
+        for remote in remotes.values():
+            remote.look()
+        lost = [node for node, remote in remotes.items() if remote.is_lost]
+        silent = [result for result, rank in pending.items() if places[rank].node in lost]
+        for result in {*done, *silent}:
             rank = pending.pop(result)
             if how := _how_it_ended(result, rank, places):
                 failed[rank] = how
                 deadline = deadline or clock.monotonic() + grace
-    _end([places[rank] for rank in pending.values()])
+    left = [places[rank] for rank in pending.values()]
+    end_ranks([place.pid for place in left if place.is_here])
+    for node, remote in remotes.items():
+        remote.close([place.pid for place in left if place.node == node])
     return failed
 
 
 def _variables_of(places: Sequence[Place]) -> Iterator[dict[str, str]]:
-    """Yield the environment of each rank: this process's, without what is for Ray alone."""
-    shared = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    """Yield what each rank has in its environment besides that of this process."""
+    apart = {} if all(place.is_here for place in places) else {APART_VARIABLE: "1"}
     of_node = Counter(place.node for place in places)
     before: Counter[str] = Counter()
     for rank, place in enumerate(places):
@@ -277,7 +301,7 @@ def _variables_of(places: Sequence[Place]) -> Iterator[dict[str, str]]:
         }
         before[place.node] += 1
         own = {name: str(number) for name, number in numbers.items()}
-        yield shared | own | {NODE_VARIABLE: place.name}
+        yield own | apart | {NODE_VARIABLE: place.name}
 
 
 def _how_it_ended(result: Any, rank: int, places: Sequence[Place]) -> str:
@@ -286,28 +310,14 @@ def _how_it_ended(result: Any, rank: int, places: Sequence[Place]) -> str:
     from ray.exceptions import ActorDiedError, RayError
 
     try:
-        status = int(ray.get(result))
+        status = int(ray.get(result, timeout=_POLL_SECONDS))
     except RayError as error:
-        sys.stderr.write(f"Ray on rank {rank} of {len(places)}: {_one_line(error)}\n")
+        sys.stderr.write(f"Ray on rank {rank} of {len(places)}: {one_line(error)}\n")
         # Ray does not say of which signal.
         how = "died" if isinstance(error, ActorDiedError) else "was lost"
         return f"{how} on node {places[rank].name}"
     return describe_exit(status) if status else ""
 
 
-def _end(places: Sequence[Place]) -> None:
-    """Have ranks write their stacks, and end."""
-    for place in places:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(place.pid, signal.SIGTERM)
-    deadline = clock.monotonic() + _STACK_SECONDS
-    while clock.monotonic() < deadline and any(map(psutil.pid_exists, (one.pid for one in places))):
-        clock.sleep(_POLL_SECONDS)
-
-
 def _seconds_to_start(ranks: int) -> float:
     return _START_SECONDS + _START_SECONDS_PER_RANK * ranks
-
-
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_MAX_WHY]

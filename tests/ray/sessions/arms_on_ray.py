@@ -19,20 +19,6 @@ ARMS = pytest.mark.parametrize("leaky", [pytest.param(True, id="leaky"), pytest.
 JUDGED = pytest.mark.leakcheck(resources=OF_RAY)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(
-        "local",
-        num_cpus=4,
-        include_dashboard=False,
-        object_store_memory=200 << 20,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    yield
-    ray.shutdown()
-
-
 @ray.remote(num_cpus=0)
 class Worker:
     def __init__(self) -> None:

@@ -18,20 +18,6 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.queue import Queue
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(
-        "local",
-        num_cpus=4,
-        include_dashboard=False,
-        object_store_memory=200 << 20,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
-    yield
-    ray.shutdown()
-
-
 @ray.remote
 def square(number: int) -> int:
     return number * number

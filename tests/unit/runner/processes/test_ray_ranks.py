@@ -9,10 +9,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from pytest_leakcheck.probes.base import Unavailable
+from pytest_leakcheck.runner.processes.ray_agents import Place, without_ray
 from pytest_leakcheck.runner.processes.ray_ranks import (
-    Place,
-    Rank,
-    _check_places,
     _start_actors,
     _variables_of,
     start_up_seconds,
@@ -21,13 +19,11 @@ from pytest_leakcheck.runner.processes.ray_ranks import (
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a machine is known by what /proc says")
 
 
-def place(node: str = "a" * 56, machine: str = "", *, sees_folder: bool = True) -> Place:
-    return Place(node, "10.0.0.5", 1, machine or Rank.find_machine(), sees_folder)
+def place(node: str = "a" * 56, *, is_here: bool = True) -> Place:
+    return Place(node, "10.0.0.5", 1, is_here)
 
 
-def test_ranks_have_the_numbers_of_their_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
-    monkeypatch.setenv("OF_THE_PROJECT", "yes")
+def test_ranks_have_the_numbers_of_their_node() -> None:
     found = [*_variables_of([place("a" * 56), place("b" * 56), place("a" * 56)])]
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     assert [tuple(one[name] for name in names) for one in found] == [
@@ -35,18 +31,17 @@ def test_ranks_have_the_numbers_of_their_node(monkeypatch: pytest.MonkeyPatch) -
         ("1", "0", "3", "1"),
         ("2", "1", "3", "2"),
     ]
-    assert {one["OF_THE_PROJECT"] for one in found} == {"yes"}
-    assert "secret" not in str(found)
     assert found[1]["LEAKCHECK_NODE"] == "bbbbbbbbbbbb (10.0.0.5)"
+    assert "LEAKCHECK_APART" not in found[0]
 
 
-@pytest.mark.parametrize("other", [place("b" * 56, "another boot"), place("b" * 56, sees_folder=False)])
-def test_a_node_on_another_machine_is_named(other: Place) -> None:
-    _check_places([place(), place("b" * 56)])
-    with pytest.raises(
-        Unavailable, match=r"^rank 1 of 2 is on node bbbbbbbbbbbb \(10\.0\.0\.5\), which does not share"
-    ):
-        _check_places([place(), other])
+def test_all_ranks_know_that_they_share_no_folder() -> None:
+    found = [*_variables_of([place(), place("b" * 56, is_here=False)])]
+    assert [one["LEAKCHECK_APART"] for one in found] == ["1", "1"]
+
+
+def test_a_rank_gets_no_secret_of_ray() -> None:
+    assert without_ray({"RAY_AUTH_TOKEN": "secret", "OF_THE_PROJECT": "yes"}) == {"OF_THE_PROJECT": "yes"}
 
 
 def test_more_ranks_have_more_time_to_start() -> None:
