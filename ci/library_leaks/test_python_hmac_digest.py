@@ -11,10 +11,7 @@ import pytest
 
 RELEASES = ("python==3.14.0",)
 
-
-@pytest.fixture(autouse=True)
-def _without_openssl(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hmac, "_hashopenssl", None)
+hmac._hashopenssl = None  # type: ignore[attr-defined]
 
 
 @pytest.mark.leakcheck
