@@ -89,9 +89,13 @@ def followed(read: Callable[[], int], work: Callable[[], object], slope: int | N
 
 
 def line_found(
-    function: Callable[..., Any], read: Callable[[], int], work: Callable[[], object], rounds: int = 3
+    function: Callable[..., Any],
+    read: Callable[[], int],
+    work: Callable[[], object],
+    rounds: int = 3,
+    total: int | None = None,
 ) -> int:
-    """The line of this function that the second round names; 0 for none."""
+    """The line of this function that the second round names, for a growth in all (default: all charged); 0 for none."""
     lines = Lines(function.__code__, read, PLAIN)
     try:
         for _ in range(rounds):
@@ -101,7 +105,7 @@ def line_found(
             finally:
                 lines.disarm()
         assert lines.interrupted == ""
-        return lines.line()
+        return lines.line(total)
     finally:
         lines.close()
 

@@ -11,6 +11,7 @@ from typing import Any
 import pluggy
 import pytest
 
+from pytest_leakcheck.attribution.tracing import call_tree
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.native_heap import Heap
@@ -211,6 +212,24 @@ def test_the_call_that_retains_most_is_followed_beside_little_else(beside: int, 
     culprit = followed(counter.read, work)
     assert culprit.path[-1].function.endswith(function)
     assert ("it comes from several calls" in culprit.why) == (function == "work")
+
+
+@pytest.mark.parametrize(
+    ("amount", "own", "to_explain"),
+    # The only call that gains is to explain the whole growth, and the main one what it retains.
+    [(95, 10, 100), (95, 11, 95), (60, 30, 60), (59, 29, None)],
+)
+def test_a_call_is_followed_alone_beside_a_tenth_and_as_the_main_one_from_six_tenths_on(
+    amount: int, own: int, to_explain: int | None
+) -> None:
+    call = 1, "gain"
+    assert call_tree._find_gain({call: amount}, own, 100) == (None if to_explain is None else (call, to_explain))
+
+
+def test_four_calls_are_listed_the_largest_first() -> None:
+    kept = {(line, "gain"): line for line in range(1, 6)}
+    listed = call_tree._format_flows(kept, 0)
+    assert listed == "line 5 gain(): +5, line 4 gain(): +4, line 3 gain(): +3, line 2 gain(): +2"
 
 
 def test_what_the_test_runner_allocates_meanwhile_is_left_out() -> None:

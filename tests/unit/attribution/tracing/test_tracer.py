@@ -18,7 +18,15 @@ import pytest
 
 from pytest_leakcheck.attribution.inspection import name_of_called
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
-from pytest_leakcheck.attribution.tracing.tracer import STOPPED, UNLIMITED, Event, Handler, Throttle
+from pytest_leakcheck.attribution.tracing.tracer import (
+    STOPPED,
+    UNLIMITED,
+    Event,
+    Handler,
+    Throttle,
+    explains,
+    is_by_chance,
+)
 from traced import PLAIN, Counter, Counting, followed, line_found, marked, trace
 
 MONITORED = sys.version_info >= (3, 12)
@@ -387,6 +395,37 @@ def test_the_only_line_that_gains_made_what_remains() -> None:
     # Which of two lines made what remains cannot be known.
     assert line_found(drop_one_of_two, counter.read, lambda: drop_one_of_two(counter)) == 0
     assert line_found(match_twice, counter.read, lambda: match_twice(counter)) == 0
+
+
+def gain_beside(counter: Counter, amount: int, beside: int) -> None:
+    counter.value += amount  # here
+    counter.value += beside
+
+
+@pytest.mark.parametrize(
+    ("amount", "beside", "is_found"), [(25, 2, True), (24, 2, False), (50, 5, True), (50, 6, False)]
+)
+def test_a_line_that_grows_alone_explains_a_quarter_of_the_growth_and_more(
+    amount: int, beside: int, *, is_found: bool
+) -> None:
+    counter = Counter()
+    found = line_found(gain_beside, counter.read, lambda: gain_beside(counter, amount, beside), rounds=1, total=100)
+    assert found == marked(gain_beside) * is_found
+
+
+@pytest.mark.parametrize(("amount", "explained"), [(89, False), (90, True), (150, True), (151, False)])
+def test_what_explains_a_growth_is_about_as_large(amount: int, *, explained: bool) -> None:
+    assert explains(amount, 100) is explained
+
+
+@pytest.mark.parametrize(
+    ("kept", "beside", "by_chance"),
+    [(90, 49, False), (90, -50, False), (90, -51, True), (97, -60, False), (96, -60, True), (100, 95, True)],
+)
+def test_beside_a_large_change_a_growth_that_does_not_match_closely_may_match_by_chance(
+    kept: int, beside: int, *, by_chance: bool
+) -> None:
+    assert is_by_chance(kept, [beside], 100) is by_chance
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 15), reason="there it is charged one after a collection; why is not known")
