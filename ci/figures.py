@@ -58,14 +58,17 @@ class Figure:
 
 
 def table(page: str, heading: str, column: str) -> list[Row]:
-    """Return the rows of the first table below a heading that has this column."""
+    """Return the rows of all tables between a heading and the next one that have this column."""
     text = (DOCS / page).read_text(encoding="utf-8")
     part = re.split(rf"(?m)^#+ {re.escape(heading)}$", text, maxsplit=1)[1]
-    for block in re.findall(r"(?m)(?:^\|.*\n)+", part):
+    rows: list[Row] = []
+    for block in re.findall(r"(?m)(?:^\|.*\n)+", re.split(r"(?m)^#+ ", part, maxsplit=1)[0]):
         lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in block.splitlines()]
         if column in lines[0]:
-            return [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
-    raise LookupError(f"{page}: no table with a column {column!r} below {heading!r}")
+            rows += [dict(zip(lines[0], line, strict=True)) for line in lines[2:]]
+    if not rows:
+        raise LookupError(f"{page}: no table with a column {column!r} below {heading!r}")
+    return rows
 
 
 def first_number(text: str) -> float:
@@ -102,14 +105,7 @@ def _census() -> list[Bar]:
 
 def _suites() -> list[Row]:
     rows = table("false-alarms.md", "Whole suites", "CPU ratio")
-    text = (DOCS / "false-alarms.md").read_text(encoding="utf-8").partition("With the second pass,")[2]
-    head, _line, *others = re.findall(r"(?m)^\| ?(.*?) ?\|$", text.partition("\n\nNo session hung")[0])
-    names = head.split(" | ")
-    return [
-        row
-        for row in (*rows, *(dict(zip(names, one.split(" | "), strict=False)) for one in others))
-        if "**" not in row["suite"]
-    ]
+    return [row for row in rows if "**" not in row["suite"]]
 
 
 def _false_reds() -> list[Bar]:
