@@ -60,6 +60,8 @@ class SessionReport:
         # As text, because of the time that each collection of garbage takes
         # (`item_reports.attach`).
         self._shown: list[str] = []
+        # What remained of their tests, among it child processes by command line.
+        self._remaining: set[str] = set()
         self._tally = Tally()
         # The first test with a block in the output, by the fingerprint of the cause and the
         # outcome.
@@ -160,6 +162,7 @@ class SessionReport:
             self._files.add(finding, line)
         if shown:
             self._shown.append(line)
+            self._remaining.update(one.what for held in finding.held.values() for one in held)
 
     def _add_lines(self, text: str, nodeid: str = "") -> list[Finding]:
         findings = findings_of(text, nodeid)
@@ -257,14 +260,8 @@ class SessionReport:
                 ("yellow", part) for part in fold(f"leakcheck: {self._sampling.describe(left_out)}")
             )
         yield from self._baseline.lines()
-        lost = {
-            one.what
-            for finding in findings_of("".join(self._shown))
-            for held in finding.held.values()
-            for one in held
-        }
-        children = live_children() if lost else {}
-        if running := [str(pid) for pid, what in children.items() if what in lost]:
+        children = live_children() if self._remaining else {}
+        if running := [str(pid) for pid, what in children.items() if what in self._remaining]:
             line = f"{len(running)} child processes of leaking tests still run: {' '.join(running)}"
             yield "yellow", truncate(f"leakcheck: {line}", WIDTH)
 
