@@ -333,7 +333,7 @@ def selected_by(config: pytest.Config) -> str:
 
 
 def find_debugger(config: pytest.Config) -> str:
-    """Return why no test is measured now, as part of a sentence; empty if tests may be.
+    """Return why no test is measured now, as the summary states it; empty if tests may be.
 
     A debugger must not stop in every iteration.
     """
@@ -341,7 +341,7 @@ def find_debugger(config: pytest.Config) -> str:
     if flag := next(
         (flag for option, flag in flags.items() if config.getoption(option, False)), ""
     ):
-        return f"with {flag}, each test runs once"
+        return f"run once with {flag}"
     # Other tools also set a trace function, such as coverage.py. An editor's debugger imports one
     # of these modules.
     kinds = type(getattr(sys.gettrace(), "__self__", None)).__mro__
@@ -350,7 +350,7 @@ def find_debugger(config: pytest.Config) -> str:
     )
     monitoring = getattr(sys, "monitoring", None)
     if attached or (monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID)):
-        return "a debugger is attached, so each test runs once"
+        return "run once under a debugger"
     return ""
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # The fixture of a test that runs once; set until its body ends.
 _FIXTURE: Final[pytest.StashKey[MeasuringFixture]] = pytest.StashKey()
-UNUSED: Final = "it asks for the fixture `leakcheck`, and uses neither steps() nor budget()"
+UNUSED: Final = "with the fixture `leakcheck` but no steps() or budget()"
 
 
 def make_leakcheck(node: pytest.Item, settings: Settings) -> Leakcheck:

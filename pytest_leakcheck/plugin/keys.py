@@ -79,7 +79,7 @@ FINDINGS: Final[pytest.StashKey[list[Finding]]] = pytest.StashKey()
 # may have one.
 UNMEASURED: Final[pytest.StashKey[str]] = pytest.StashKey()
 # One of these reasons.
-STOPPED: Final = "a debugger stopped in it"
+STOPPED: Final = "stopped in a debugger"
 REPEATING: Final[pytest.StashKey[Iteration]] = pytest.StashKey()
 # The process that measures the item. A process that the test forks must exit if it returns from the
 # test to the plugin.

@@ -60,6 +60,8 @@ class SecondPass:
             first = item.stash.get(keys.FIRST_RUN, None)
             if first is None or not first.passed or item.stash[keys.NOT_ASKED]:
                 continue
+            if item.stash.get(keys.UNMEASURED, ""):
+                continue
             if first.reported:
                 yield item
             elif first.seconds:

@@ -88,7 +88,7 @@ class SessionReport:
 
     def pytest_report_header(self, config: pytest.Config) -> str:
         if debugger := find_debugger(config):
-            return f"leakcheck: no verdicts: {debugger}"
+            return f"leakcheck: no verdicts: tests {debugger}"
         effort = (
             format_count(self._settings.iterations, "iteration")
             if self._settings.iterations
@@ -114,11 +114,12 @@ class SessionReport:
         except Exception as error:  # noqa: BLE001 - a test may have disturbed anything; the session goes on
             self._lost.append(f"the finding on {report.nodeid} is lost: {describe_error(error)}")
         result = yield
+        # By now, the process that ran the test has noted on the report why it is not judged.
+        if unmeasured := getattr(report, "leakcheck_unmeasured", ""):
+            self._unmeasured[report.nodeid] = unmeasured
         if of_test:
-            # By now, the process that ran the test has noted on the report why it is not judged.
-            self._tally.add_run(report.nodeid, getattr(report, "leakcheck_not_asked", ""))
-        if reason := getattr(report, "leakcheck_unmeasured", ""):
-            self._unmeasured[report.nodeid] = reason
+            reason = unmeasured or getattr(report, "leakcheck_not_asked", "")
+            self._tally.add_run(report.nodeid, reason)
         # By now, each plugin has written or sent what it needs of the report, which pytest keeps to
         # the end.
         for name in ("leakcheck", "leakcheck_lines"):

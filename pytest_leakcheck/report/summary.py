@@ -26,14 +26,18 @@ from pytest_leakcheck.report.glyphs import shorten
 
 # The outcome of a test that passed at first and failed in a later iteration, in the count of tests.
 NOT_REPEATABLE: Final = "do not repeat"
-# The outcome of a test whose leak the file of known leaks lists.
+# The outcomes of a test whose leak the file of known leaks lists, or is that of a library.
 _KNOWN: Final = "known"
+_THIRD_PARTY: Final = "third-party"
 _ORDER: Final = (
     *WORST_FIRST[: WORST_FIRST.index("inconclusive")],
     _KNOWN,
+    _THIRD_PARTY,
     NOT_REPEATABLE,
     *WORST_FIRST[3:],
 )
+# Why a test that no mark and no option selects has no verdict.
+_NO_MARK: Final = ("without a mark", "opted out")
 # Why a test has no verdict, if nothing else is known.
 _BY_ITSELF: Final = "fail or skip by themselves"
 # GitHub shows this many annotations of a step.
@@ -48,7 +52,7 @@ class Tally:
     Attributes:
         worst: The worst outcome of each judged test, over all its loops and blocks, or
             `NOT_REPEATABLE`.
-        causes: The fingerprints of the red findings and of known leaks, by outcome.
+        causes: The fingerprints of the red findings and of leaks that fail no test, by outcome.
         not_judged: Why each other test is not judged, in a few words; empty if it failed or was
             skipped by itself.
         out_of_time: How many tests are not judged on all resources, because their time was over.
@@ -70,12 +74,15 @@ class Tally:
 
     def add(self, finding: Finding) -> None:
         outcome: str = _KNOWN if finding.known else finding.verdict.outcome
+        if finding.third_party and finding.colour != "red":
+            outcome = _THIRD_PARTY
         if outcome == "inconclusive" and finding.recording.stopped == "failed":
             outcome = NOT_REPEATABLE
         if finding.failing is not None:
             found, judged = self.failing or (0, 0)
             self.failing = [found + finding.failing.found, judged + finding.failing.judged]
-        if finding.fault is not None and finding.colour != "red" and not finding.known:
+        causes = finding.colour == "red" or finding.known or finding.third_party
+        if finding.fault is not None and not causes:
             # The outcome of a test is that of its ordinary run.
             self.seconds += finding.recording.seconds
             return
@@ -83,7 +90,7 @@ class Tally:
         self.worst[finding.test] = sys.intern(
             min(outcome, self.worst.get(finding.test, "ok"), key=_ORDER.index)
         )
-        if finding.colour == "red" or finding.known:
+        if causes:
             self.causes.setdefault(outcome, set()).add(finding.known or finding.fingerprint)
         self.out_of_time += bool(finding.out_of_time)
         self.seconds += finding.recording.seconds
@@ -154,7 +161,7 @@ class Tally:
         """A line if no test was judged, with what to do; empty if one was, or if none has run."""
         if self.worst or not self.tests:
             return ""
-        if not all(self.without_finding):
+        if any(reason not in _NO_MARK for reason in self.without_finding):
             return "leakcheck: nothing was judged"
         what = f"0 of {self.tests:,} tests carry a budget, nothing was judged"
         return f"leakcheck: {what}: mark tests, or use --leakcheck-scope=all"
@@ -196,7 +203,7 @@ class Tally:
     @property
     def how_to_fix(self) -> list[str]:
         """A line on what to do, if a test is red."""
-        return [f"how to fix: {GUIDE}"] if self.causes.keys() - {_KNOWN} else []
+        return [f"how to fix: {GUIDE}"] if self.causes.keys() - {_KNOWN, _THIRD_PARTY} else []
 
 
 def summary_lines(

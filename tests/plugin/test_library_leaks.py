@@ -50,6 +50,7 @@ def test_a_leak_that_a_line_of_the_project_lists_fails_no_test(run: Run) -> None
         assert (known.status, found["verdict"], found["colour"]) == (0, "leak", "yellow"), known.text
         assert found["third_party"] == f"known: {LINE} (leakcheck_library)"
         assert f"third-party, known: {LINE} (leakcheck_library)" in known.one_line
+        assert "1 test: 1 third-party · " in known.one_line
     assert run(source=FIXED, ini=f"leakcheck_library = {LINE}").finding("test_adds", "object")["verdict"] == "ok"
 
 

@@ -93,15 +93,17 @@ def test_under_a_debugger_each_test_runs_once(project: Project, kind: str) -> No
     project.write("stub/attached.py", ATTACHED.get(kind, _UNATTENDED))
     options = ("--trace", "--pdbcls=attached:Unattended") if kind == "trace" else ("-p", "attached")
     outcome = project.run("-s", *options, PYTHONPATH="stub")
-    reason = (
-        "with --trace, each test runs once" if kind == "trace" else "a debugger is attached, so each test runs once"
-    )
+    reason = "run once with --trace" if kind == "trace" else "run once under a debugger"
     assert outcome.last_line == "5 passed", outcome.text
     assert outcome.findings == []
     assert "RUNS {'isolated': 1, 'loop': 1, 'plain': 1, 'repeated': 1, 'sizes': 1}" in outcome.text
-    assert f"\nleakcheck: no verdicts: {reason}\n" in outcome.text
+    assert f"\nleakcheck: no verdicts: tests {reason}\n" in outcome.text
     # `test_plain` did not ask for a verdict.
     assert f"\nleakcheck: 4 not measured: {reason}\n" in outcome.text
+    assert f"\n5 tests: 5 not judged (4 {reason}, 1 without a mark)\n" in outcome.text
+    everything = project.run("-s", "--leakcheck-scope=all", *options, PYTHONPATH="stub").text
+    assert f"\n5 tests: 5 not judged (5 {reason})\n" in everything
+    assert "leakcheck: judging" not in everything
 
 
 def test_after_a_breakpoint_the_test_is_not_repeated(project: Project) -> None:
@@ -113,7 +115,7 @@ def test_after_a_breakpoint_the_test_is_not_repeated(project: Project) -> None:
     # The isolated test stops in its subprocess, and again in this process, which has the terminal.
     assert outcome.text.count("STOPPED") == 8
     assert outcome.verdicts == {("test_never", "fd"): "leak"}
-    assert "\nleakcheck: 7 not measured: a debugger stopped in it\n" in outcome.text
+    assert "\nleakcheck: 7 not measured: stopped in a debugger\n" in outcome.text
 
 
 def test_coverage_is_no_debugger(project: Project) -> None:

@@ -89,9 +89,13 @@ def test_a_fixture_that_is_not_used_is_said_with_v(project: Project) -> None:
             with leakcheck.budget(fd=0): pass
         """,
     )
-    line = "leakcheck: 1 not measured: it asks for the fixture `leakcheck`, and uses neither steps() nor budget()\n"
+    line = "leakcheck: 1 not measured: with the fixture `leakcheck` but no steps() or budget()\n"
     assert line in project.run("-v").text
-    assert "not measured" not in project.run().text
+    plain = project.run()
+    assert "not measured" not in plain.text
+    assert (
+        "2 tests: 1 ok · 1 not judged (1 with the fixture `leakcheck` but no steps() or budget()) · " in plain.one_line
+    )
     # A session without any verdict says that, as before.
     assert "leakcheck: nothing was judged" in project.run("-k", "unused").text
 

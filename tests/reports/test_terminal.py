@@ -196,8 +196,8 @@ def test_tests_with_one_cause_share_a_block_and_a_line(text: str, project: Proje
 
 def test_a_debugger_is_said_to_leave_no_verdict(project: Project) -> None:
     text = project.run_test(SUITE, "--pdb").text
-    assert "\nleakcheck: no verdicts: with --pdb, each test runs once\n" in text
-    assert "\nleakcheck: 3 not measured: with --pdb, each test runs once\n" in text
+    assert "\nleakcheck: no verdicts: tests run once with --pdb\n" in text
+    assert "\nleakcheck: 3 not measured: run once with --pdb\n" in text
 
 
 def test_each_verdict_has_its_letter_and_word(project: Project) -> None:

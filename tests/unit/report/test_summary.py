@@ -61,6 +61,16 @@ def test_the_first_line_accounts_for_each_test_once() -> None:
     assert same.headline(9).startswith("1 test: 1 leak · ")
 
 
+def test_a_leak_that_is_not_the_projects_is_not_counted_among_those_that_fail() -> None:
+    yellow = (replace(leak().verdict, colour="yellow"),)
+    spared = [replace(leak(test), verdicts=yellow, third_party="known: click<9") for test in ("test_one", "test_two")]
+    tally = Tally([*spared, CLEAN])
+    assert tally.headline(9).startswith("3 tests: 1 ok · 2 third-party · ")
+    assert tally.how_to_fix == []
+    # Another verdict on the test is red.
+    assert Tally([replace(leak(), third_party="known: click<9")]).headline(9).startswith("1 test: 1 leak · ")
+
+
 def test_nothing_judged_has_a_line_of_its_own() -> None:
     tally = Tally()
     assert tally.nothing_judged == ""
@@ -68,8 +78,9 @@ def test_nothing_judged_has_a_line_of_its_own() -> None:
     assert tally.nothing_judged == (
         "leakcheck: 0 of 1 tests carry a budget, nothing was judged: mark tests, or use --leakcheck-scope=all"
     )
-    tally.add_run("test_fails", "")
-    assert tally.nothing_judged == "leakcheck: nothing was judged"
+    for reason in ("", "run once with --trace"):
+        tally.add_run("test_other", reason)
+        assert tally.nothing_judged == "leakcheck: nothing was judged"
     tally.add(CLEAN)
     assert tally.nothing_judged == ""
 
