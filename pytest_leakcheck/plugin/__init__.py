@@ -56,7 +56,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("leakcheck", "leakcheck: find leaks by repeating tests")
     for option in OPTIONS:
         switch = option.kind == "bool"
-        text = option.help if switch else f"{option.help} Default: {option.default or 'none'}."
+        text, default = option.help, option.default
+        if default is not False:
+            shown = "none" if default in ("", ()) else str(default).lower()
+            text = f"{text.rstrip('.')} (default: {shown})"
         if option.flagged:
             how: dict[str, Any] = (
                 {"action": "store_true"} if switch else {"metavar": option.metavar}

@@ -426,12 +426,7 @@ def _held_rows(finding: Finding, width: int) -> Iterator[Row]:
             room = width - len(count) - len(note)
             # A long note is wrapped to the next line, so the path may fill its own line.
             room = room if room > width // 2 else width - len(count)
-            what = kind.what
-            if what.startswith("/") and len(what) > room:
-                # Of a path, the end is kept; of any other text, both ends.
-                tail = what[-(room - 1) :]
-                what = "…" + tail[max(0, tail.find("/")) :]
-            texts.append(count + shorten(what, room) + note)
+            texts.append(count + shorten(kind.what, room) + note)
         if len(group) > _MAX_HELD_KINDS:
             texts.append(f"and {len(group) - _MAX_HELD_KINDS} more kinds")
     yield from under("released" if finding.verdict.outcome == "unclosed" else "remaining", texts)
@@ -607,12 +602,10 @@ def _site_rows(where: CreationPath, source: str, verb: str, width: int) -> Itera
     library = next((one for one in reversed(where.path) if not is_standard(one.file)), where.site)
     for inner in dict.fromkeys((library, where.path[-1])):
         if inner != where.site:
-            yield (
-                "",
-                shorten(f"inside {place(inner)} {inner.call or _format_function(inner)}", width),
-            )
+            text = f"{place(inner)} {inner.call or _format_function(inner)}"
+            yield "", "inside " + shorten(text, width - len("inside "))
     for caller in where.path[:at][::-1][:_MAX_CALLERS]:
-        yield "", shorten(f"called from {_format_site(caller)}", width)
+        yield "", "called from " + shorten(_format_site(caller), width - len("called from "))
     if where.process:
         yield "", f"in {where.process}"
     if where.fixture:

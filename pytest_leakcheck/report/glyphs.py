@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
@@ -41,11 +42,16 @@ def sparkline(readings: Sequence[int], width: int = 16) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Shorten a text to `width` with dots in the middle: both ends of paths and node ids matter."""
+    """Shorten a text to `width` with dots in the middle: both ends of paths and node ids matter.
+
+    No name is cut in two if the end then still takes half of the width.
+    """
     if len(text) <= width:
         return text
-    head = (width - 1) // 3
-    return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
+    end = re.search(f"[/ ].{{{width // 2},{width - 2}}}$", text) if width > 2 else None
+    head = (width - 1) // 3 if end is None else width - 1 - len(end[0])
+    begin = text[:head] if end is None else re.sub("[^/ ]*$", "", text[:head])
+    return f"{begin}…{text[len(text) - (width - 1 - head) :]}"
 
 
 def truncate(text: str, width: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 from collections import Counter
@@ -25,15 +26,14 @@ from pytest_leakcheck.report.finding_text import (
 from pytest_leakcheck.report.glyphs import shorten
 
 # The outcome of a test that passed at first and failed in a later iteration, in the count of tests.
-NOT_REPEATABLE: Final = "do not repeat"
+_NOT_REPEATABLE: Final = "not repeatable"
 # The outcomes of a test whose leak the file of known leaks lists, or is that of a library.
-_KNOWN: Final = "known"
-_THIRD_PARTY: Final = "third-party"
+_SPARED: Final = ("known", "third-party")
+_KNOWN, _THIRD_PARTY = _SPARED
 _ORDER: Final = (
     *WORST_FIRST[: WORST_FIRST.index("inconclusive")],
-    _KNOWN,
-    _THIRD_PARTY,
-    NOT_REPEATABLE,
+    *_SPARED,
+    _NOT_REPEATABLE,
     *WORST_FIRST[3:],
 )
 # Why a test that no mark and no option selects has no verdict.
@@ -51,8 +51,9 @@ class Tally:
 
     Attributes:
         worst: The worst outcome of each judged test, over all its loops and blocks, or
-            `NOT_REPEATABLE`.
-        causes: The fingerprints of the red findings and of leaks that fail no test, by outcome.
+            `_NOT_REPEATABLE`.
+        causes: The fingerprints of the findings that are not green, by outcome.
+        red: Whether a finding is red.
         not_judged: Why each other test is not judged, in a few words; empty if it failed or was
             skipped by itself.
         out_of_time: How many tests are not judged on all resources, because their time was over.
@@ -61,6 +62,7 @@ class Tally:
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
         self.worst: dict[str, str] = {}
         self.causes: dict[str, set[str]] = {}
+        self.red = False
         self.not_judged: dict[str, str] = {}
         self.out_of_time = 0
         self.seconds = 0.0
@@ -77,20 +79,22 @@ class Tally:
         if finding.third_party and finding.colour != "red":
             outcome = _THIRD_PARTY
         if outcome == "inconclusive" and finding.recording.stopped == "failed":
-            outcome = NOT_REPEATABLE
+            outcome = _NOT_REPEATABLE
         if finding.failing is not None:
             found, judged = self.failing or (0, 0)
             self.failing = [found + finding.failing.found, judged + finding.failing.judged]
-        causes = finding.colour == "red" or finding.known or finding.third_party
-        if finding.fault is not None and not causes:
+        self.red |= finding.colour == "red"
+        if finding.fault is not None and finding.colour != "red" and outcome not in _SPARED:
             # The outcome of a test is that of its ordinary run.
             self.seconds += finding.recording.seconds
             return
+        # The report of an earlier phase had no finding.
+        self.not_judged.pop(finding.test, None)
         # One text for all tests: the outcome of a finding that was decoded has a text of its own.
         self.worst[finding.test] = sys.intern(
             min(outcome, self.worst.get(finding.test, "ok"), key=_ORDER.index)
         )
-        if causes:
+        if finding.colour != "green":
             self.causes.setdefault(outcome, set()).add(finding.known or finding.fingerprint)
         self.out_of_time += bool(finding.out_of_time)
         self.seconds += finding.recording.seconds
@@ -101,29 +105,16 @@ class Tally:
 
     def add_run(self, test: str, reason: str) -> None:
         """Add a test that has run, and why it is not judged, or empty; `add` adds its findings."""
-        if test in self.worst:
-            # The report of an earlier phase had no finding. A session of thousands of tests keeps
-            # one entry for each.
-            self.not_judged.pop(test, None)
-        else:
+        if test not in self.worst:
             self.not_judged[test] = reason
-
-    @property
-    def without_finding(self) -> list[str]:
-        """The reason of each test that is not judged."""
-        return [reason for test, reason in self.not_judged.items() if test not in self.worst]
 
     def not_judged_for(self, reason: str) -> list[str]:
         """Return the tests that are not judged for a reason."""
-        return [
-            test
-            for test, why in self.not_judged.items()
-            if why == reason and test not in self.worst
-        ]
+        return [test for test, why in self.not_judged.items() if why == reason]
 
     @property
     def tests(self) -> int:
-        return len(self.worst) + len(self.without_finding)
+        return len(self.worst) + len(self.not_judged)
 
     def headline(self, seconds: float) -> str:
         """Return the line on all tests of a session that took `seconds`; empty if none has run."""
@@ -133,21 +124,14 @@ class Tally:
         parts = []
         for outcome in (one for one in ("ok", *_ORDER[:-1]) if counts[one]):
             count, causes = counts[outcome], len(self.causes.get(outcome, ()))
-            words = (
-                outcome.replace("_", " ")
-                if outcome != NOT_REPEATABLE or count > 1
-                else "does not repeat"
-            )
-            parts.append(
-                f"{count:,} {words}"
-                + (f" ({format_count(causes, 'cause')})" if 0 < causes < count else "")
-            )
-        if without := self.without_finding:
-            counted = Counter(reason or _BY_ITSELF for reason in without)
+            of = f" ({format_count(causes, 'cause')})" if 0 < causes < count else ""
+            parts.append(f"{count:,} {outcome.replace('_', ' ')}{of}")
+        if self.not_judged:
+            counted = Counter(reason or _BY_ITSELF for reason in self.not_judged.values())
             # By number, then by name: xdist workers report in any order.
             reasons = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
             parts.append(
-                f"{len(without):,} not judged ({', '.join(f'{count:,} {reason}' for reason, count in reasons)})"
+                f"{len(self.not_judged):,} not judged ({', '.join(f'{count:,} {reason}' for reason, count in reasons)})"
             )
         if self.worst:
             # With xdist workers the sum covers all of them and can exceed the wall time.
@@ -161,7 +145,7 @@ class Tally:
         """A line if no test was judged, with what to do; empty if one was, or if none has run."""
         if self.worst or not self.tests:
             return ""
-        if any(reason not in _NO_MARK for reason in self.without_finding):
+        if any(reason not in _NO_MARK for reason in self.not_judged.values()):
             return "leakcheck: nothing was judged"
         what = f"0 of {self.tests:,} tests carry a budget, nothing was judged"
         return f"leakcheck: {what}: mark tests, or use --leakcheck-scope=all"
@@ -203,7 +187,7 @@ class Tally:
     @property
     def how_to_fix(self) -> list[str]:
         """A line on what to do, if a test is red."""
-        return [f"how to fix: {GUIDE}"] if self.causes.keys() - {_KNOWN, _THIRD_PARTY} else []
+        return [f"how to fix: {GUIDE}"] if self.red else []
 
 
 def summary_lines(
@@ -272,10 +256,15 @@ def _format_rates(group: Sequence[Finding]) -> str:
 
 
 def fold(line: str) -> list[str]:
-    """Break a line that is longer than the report is wide; the next ones are indented."""
-    return textwrap.wrap(
-        line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    """Break a line that is longer than the report is wide; the next ones are indented.
+
+    A number stays with what it counts.
+    """
+    whole = re.sub(r"(\d) ", "\\1\xa0", line)
+    lines = textwrap.wrap(
+        whole, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
+    return [one.replace("\xa0", " ") for one in lines]
 
 
 def _wrap_dim(text: str) -> Iterator[tuple[str, str]]:

@@ -51,7 +51,7 @@ def test_the_first_outcome_stands(project: Project) -> None:
         "subtests": 3,
     }
     assert "not repeatable: iteration 8 ended with AssertionError: eighth time" in outcome.text
-    assert "6 do not repeat" in outcome.text
+    assert "6 not repeatable" in outcome.text
     # Its own output, and none of that of the iterations after it.
     assert outcome.text.count("PRINTED IN ITERATION") == 1
     assert "PRINTED IN ITERATION 1\n" in outcome.text

@@ -9,7 +9,7 @@ import pytest
 from projects import Project
 
 LINE = (
-    "14 tests: 4 ok · 3 leak (2 causes) · 1 does not repeat · 6 not judged "
+    "14 tests: 4 ok · 3 leak (2 causes) · 1 not repeatable · 6 not judged "
     "(3 fail or skip by themselves, 1 benchmarks, 1 opted out, 1 xfail(run=False)) · repeating took"
 )
 

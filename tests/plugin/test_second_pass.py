@@ -308,7 +308,7 @@ def test_a_run_that_blocks_names_the_call_that_waits(project: Project) -> None:
         "test_lock": "not repeatable: iteration 2 blocked in Lock.acquire(), at test_it.py:15",
         "test_marked": "not repeatable: iteration 2 blocked in Event.wait(), at test_it.py:21",
     }
-    assert "1 ok · 4 do not repeat" in ran.one_line
+    assert "1 ok · 4 not repeatable" in ran.one_line
 
 
 def test_a_run_that_cannot_be_interrupted_ends_the_process_with_its_stack(project: Project) -> None:
@@ -355,7 +355,7 @@ def test_workers_judge_what_they_have_run(project: Project, dist: str) -> None:
     ran = project.run(*ALL, *specs, f"--dist={dist}")
     times = 2 if dist == "each" else 1
     assert ran.last_line == f"{2 * times} failed, {8 * times} passed", ran.text
-    assert "9 tests: 6 ok · 1 leak · 1 does not repeat · 1 not judged (1 fail or skip by themselves)" in ran.one_line
+    assert "9 tests: 6 ok · 1 leak · 1 not repeatable · 1 not judged (1 fail or skip by themselves)" in ran.one_line
     assert {one["verdict"] for one in ran.findings if "test_clean" in one["test"]} == {"ok"}
 
 

@@ -171,7 +171,7 @@ def test_what_holds_of_the_temporary_folders_in_a_plain_session_holds_in_each_ru
     outcome = project.run("--leakcheck-scope=all", *arguments, TMPDIR=str(temporary))
     assert outcome.last_line == "3 passed", outcome.text
     assert {one["verdict"] for one in outcome.findings} <= {"ok", "inconclusive"}
-    assert "does not repeat" not in outcome.text, outcome.text
+    assert "not repeatable" not in outcome.text, outcome.text
     # Those of a plain session are kept.
     kept = sorted(path.parent.name for path in temporary.rglob("file") if not path.parent.name.endswith("current"))
     assert kept == ["test_fixture0", "test_marked0", "test_unmarked0"]
@@ -183,7 +183,7 @@ def test_they_hold_in_isolated_tests(project: Project, temporary: Path) -> None:
     project.copy("program_with_temporary_folders.py")
     outcome = project.run("--leakcheck-scope=all", "--leakcheck-isolate", TMPDIR=str(temporary))
     assert outcome.last_line == "3 passed", outcome.text
-    assert "does not repeat" not in outcome.text, outcome.text
+    assert "not repeatable" not in outcome.text, outcome.text
     assert not [*temporary.glob("leakcheck-*")]
 
 
@@ -217,7 +217,7 @@ def test_folders_that_the_project_has_chosen_stay(project: Project, temporary: P
     )
     outcome = project.run("--basetemp=base", TMPDIR=str(temporary), CHOSEN=chosen)
     assert outcome.last_line == "1 passed", outcome.text
-    assert "does not repeat" not in outcome.text, outcome.text
+    assert "not repeatable" not in outcome.text, outcome.text
 
 
 @pytest.mark.laboratory

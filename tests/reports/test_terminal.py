@@ -155,6 +155,13 @@ def test_nothing_measured_is_not_silent(project: Project) -> None:
     assert "0 of" not in project.run_test("import pytest\n@pytest.mark.leakcheck\ndef test_it(): assert 0").text
 
 
+def test_the_help_states_each_default(project: Project) -> None:
+    text = project.run("--help", leakcheck=False, COLUMNS="80").one_line
+    assert "0 stops as soon as the verdict is known (default: 0) " in text
+    assert "Example: --leakcheck-failures=os.open,shop.client (default: none) " in text
+    assert "but fail no test for them (default: true) " in text
+
+
 LIBRARY = """
     OPENED = []
 

@@ -55,9 +55,27 @@ def test_a_long_text_keeps_both_ends() -> None:
     assert shorten("short", 16) == "short"
 
 
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [
+        (
+            "tests/web/integration/test_loader_of_rows.py::test_switch",
+            48,
+            "tests/web/…/test_loader_of_rows.py::test_switch",
+        ),
+        ("tests/web/integration/test_loader_of_rows.py::test_switch", 40, "…/test_loader_of_rows.py::test_switch"),
+        ("/tmp/pytest-of-me/pytest-12/test_it0/rows.bin", 28, "/tmp/…/test_it0/rows.bin"),
+        # No name of the end is short enough.
+        ("Thread(target=sleep,args=(100,)).start()", 30, "Thread(ta…args=(100,)).start()"),
+    ],
+)
+def test_a_long_text_keeps_whole_names(text: str, width: int, shown: str) -> None:
+    assert shorten(text, width) == shown
+
+
 @PROPERTY
-@given(st.text(max_size=40), st.integers(4, 40))
+@given(st.text("ab/ \n", max_size=40), st.integers(1, 40))
 def test_a_shortened_text_has_at_most_the_width(text: str, width: int) -> None:
     shown = shorten(text, width)
-    assert len(shown) == min(width, len(text))
+    assert len(shown) <= width
     assert (shown == text) == (len(text) <= width)

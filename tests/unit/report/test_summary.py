@@ -9,7 +9,7 @@ from pytest_leakcheck.model.culprit import Remainder
 from pytest_leakcheck.model.finding import Finding, Verdict
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.report import GUIDE
-from pytest_leakcheck.report.summary import Tally, summary_lines
+from pytest_leakcheck.report.summary import Tally, fold, summary_lines
 
 
 def finding(test: str, *verdicts: Verdict, held: str = "") -> Finding:
@@ -54,7 +54,7 @@ def test_the_first_line_accounts_for_each_test_once() -> None:
         for _phase in range(3):
             tally.add_run(name, reason)
     assert tally.headline(12.5) == (
-        "7 tests: 1 ok · 2 leak · 1 does not repeat · 3 not judged (2 fail or skip by themselves, 1 without a mark) · "
+        "7 tests: 1 ok · 2 leak · 1 not repeatable · 3 not judged (2 fail or skip by themselves, 1 without a mark) · "
         "repeating took 5.0 s"
     )
     same = Tally([leak(), replace(leak(), recording=replace(leak().recording, test="t"))])
@@ -67,6 +67,8 @@ def test_a_leak_that_is_not_the_projects_is_not_counted_among_those_that_fail() 
     tally = Tally([*spared, CLEAN])
     assert tally.headline(9).startswith("3 tests: 1 ok · 2 third-party · ")
     assert tally.how_to_fix == []
+    # Of two causes, one fails no test.
+    assert Tally([leak(), replace(leak("test_two"), verdicts=yellow)]).headline(9).startswith("2 tests: 2 leak · ")
     # Another verdict on the test is red.
     assert Tally([replace(leak(), third_party="known: click<9")]).headline(9).startswith("1 test: 1 leak · ")
 
@@ -164,3 +166,8 @@ def test_no_sensitivity_is_stated_for_what_a_green_test_has_not_counted_and_it_s
         f"rss: {reason}",
         "(tests/test_loader.py::test_beside_a_helper)",
     ]
+
+
+def test_a_folded_line_keeps_a_number_with_what_it_counts() -> None:
+    line = f"{'x' * 76} 12 inconclusive (2 causes)"
+    assert fold(line) == ["x" * 76, "  12 inconclusive (2 causes)"]
