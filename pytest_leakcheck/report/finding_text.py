@@ -510,7 +510,7 @@ def origin_rows(culprit: Culprit, width: int) -> Iterator[Row]:
         if site is not None:
             yield label, _format_site(site)
     if culprit.cycle:
-        yield "cycle", f"released only by the garbage collector: {cycle_text(culprit)}"
+        yield "cycle", cycle_text(culprit)
 
 
 def holder_rows(culprit: Culprit) -> Iterator[Row]:
@@ -559,11 +559,8 @@ def place(site: Site) -> str:
 
 
 def cycle_text(culprit: Culprit) -> str:
-    """Format the types in a reference cycle; of more than two, the first is repeated at the end."""
-    cycle = culprit.cycle
-    if len(cycle) == 1:
-        return f"{cycle[0]} refers to itself"
-    return " ↔ ".join(cycle) if len(cycle) == 2 else " → ".join((*cycle, cycle[0]))
+    """Format the types in a reference cycle, the first one also at the end; empty without one."""
+    return " → ".join((*culprit.cycle, *culprit.cycle[:1]))
 
 
 def _format_site(site: Site) -> str:

@@ -16,7 +16,7 @@ Row: TypeAlias = tuple[str, str]
 
 LEVELS: Final = "▁▂▃▄▅▆▇█"
 # The special characters of reports, and what replaces them. The widths are equal, so columns stay.
-_IN_ASCII: Final = str.maketrans(f"×—→↔≈…·└{LEVELS}", "x->&~~|`_.:-=+*#")
+_IN_ASCII: Final = str.maketrans(f"×—→≈…·└{LEVELS}", "x->~~|`_.:-=+*#")
 
 
 def shown_in(text: str, encoding: str | None) -> str:

@@ -18,6 +18,7 @@ from pytest_leakcheck.model.units import format_count, format_rates
 from pytest_leakcheck.report import GUIDE
 from pytest_leakcheck.report.finding_text import (
     WIDTH,
+    cycle_text,
     floors_text,
     green_lines,
     headline,
@@ -239,6 +240,8 @@ def _group_lines(group: Sequence[Finding]) -> Iterator[tuple[str, str]]:
         # A red finding has a block of its own in the output; a yellow one is explained only here.
         reason = "" if line.endswith(first.verdict.reason) else first.verdict.reason
         yield from _wrap_dim("; ".join(filter(None, (reason, first.verdict.advice))))
+        if first.culprit is not None and (cycle := cycle_text(first.culprit)):
+            yield from _wrap_dim(f"cycle: {cycle}")
         if first.third_party:
             yield from _wrap_dim(f"third-party, {first.third_party}")
 

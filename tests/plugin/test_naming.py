@@ -147,6 +147,9 @@ CYCLE = """
         if not LEAKY:
             container.stream = None
 
+    def test_warned():
+        test_cycle()
+
     @pytest.mark.fd_budget(0)
     def test_collector_off():
         gc.disable()
@@ -160,9 +163,13 @@ def test_a_cycle_that_only_the_collector_frees_is_named(project: Project) -> Non
     on, off = leaky.finding("test_cycle"), leaky.finding("test_collector_off")
     assert (on["verdict"], off["verdict"]) == ("unclosed", "leak")
     assert on["culprit"]["cycle"] == off["culprit"]["cycle"] == ["Container", "Stream"]
-    assert leaky.text.count("released only by the garbage collector: Container ↔ Stream") == 2
+    assert leaky.text.count("\n  cycle        Container → Stream → Container\n") == 2
+    # Without a budget it is a warning, which only the summary explains.
+    warned = project.run("--leakcheck-scope=all", "-k", "warned")
+    assert (warned.status, warned.finding("test_warned")["colour"]) == (0, "yellow")
+    assert "\n  cycle: Container → Stream → Container\n" in warned.text
     project.write("test_it.py", "LEAKY = False\n" + CYCLE.replace("\n    ", "\n"))
-    assert project.run().last_line == "2 passed"
+    assert project.run("--leakcheck-scope=all").last_line == "3 passed"
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").stat().st_size, reason="this Linux does not count reserved descriptors")
