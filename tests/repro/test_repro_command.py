@@ -15,7 +15,9 @@ import psutil
 import pytest
 
 from leakcheck_incidents.catalog import INCIDENTS
+from leakcheck_incidents.repro import command
 from leakcheck_incidents.repro.command import _read_arguments, add_parser
+from leakcheck_incidents.repro.run_arm import not_run
 from shell import shell
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux")
@@ -142,6 +144,20 @@ def test_all_arms_or_the_two_that_differ() -> None:
     assert _read_arguments(_given("hub_upload", "--arm", "all"), INCIDENTS)[1] == tuple(INCIDENTS["hub_upload"].arms)
     assert {"leaky_commit", "push_to_hub"} < INCIDENTS["hub_upload"].arms.keys()
     assert _read_arguments(_given("hub_upload", "--arm", "push_to_hub"), INCIDENTS)[1] == ("push_to_hub",)
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+def test_it_ends_with_the_page_and_prints_the_diff_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, verbose: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "_run_and_show", lambda *_arguments: [not_run("leaky"), not_run("fixed")])
+    command.run(_given("pyav_loader", *(["-v"] if verbose else [])))
+    printed = capsys.readouterr().out
+    assert ("+++ pyav_loader/fixed.py" in printed) is verbose
+    page = Path("leakcheck-repro", "pyav_loader.html")
+    assert printed.endswith(f": {page}\n")
+    assert "+++ pyav_loader/fixed.py" in page.read_text(encoding="utf-8")
 
 
 def _given(*arguments: str) -> argparse.Namespace:
