@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ def test_every_python_is_tested() -> None:
     assert jobs["core"]["strategy"]["matrix"]["python"] == PYTHONS
     promised = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert jobs["suite"]["strategy"]["matrix"]["python"] == promised
+
+
+def test_the_changelog_begins_with_the_version_that_is_released_next() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    headings = re.findall(r"(?m)^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    # The workflow of a release takes only a date.
+    assert re.fullmatch(rf"{re.escape(version)} \((unreleased|\d{{4}}-\d\d-\d\d)\)", headings[0])
 
 
 def test_a_release_stores_no_token() -> None:
