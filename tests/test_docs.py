@@ -183,6 +183,15 @@ def test_the_first_test_and_its_green_output_are_up_to_date(readme: dict[str, An
     assert steady(readme["green"]()) in steady(start), "run: python ci/readme.py"
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")
+def test_the_report_of_headroom_is_up_to_date(project: Project) -> None:
+    blocks = FENCE.findall((ROOT / "docs" / "headroom.md").read_text(encoding="utf-8"))
+    (_, program), (_, shown) = [block for block in blocks if "os.devnull" in block[1] or "Too many" in block[1]]
+    project.write("test_step.py", program)
+    shown, printed = (re.sub("[▁-█]+", "", text) for text in (shown, project.run(COLUMNS="80").text))
+    assert steady(shown).rstrip() in steady(printed)
+
+
 def test_the_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 

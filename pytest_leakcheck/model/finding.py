@@ -182,11 +182,13 @@ class Finding:
 
         Unless this is empty, the test must not pass.
         """
-        return "; ".join(
+        reasons = (
             f"{verdict.resource}: {verdict.reason}"
             for verdict in self.verdicts
             if verdict.outcome == "unavailable" and verdict.explicit
         )
+        # A level and a peak are missing for the same reason.
+        return "; ".join(dict.fromkeys(reasons))
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ def apply(finding: Finding, item: pytest.Item, settings: Settings | None = None)
         raise leak_error(finding, item)
     # Under --leakcheck-fail-on=none, each test has the outcome that it has without the plugin.
     if finding.missing and (settings is None or settings.fail_on):
-        pytest.skip(printable(finding.missing))
+        raise pytest.skip.Exception(printable(finding.missing), _use_item_location=True)
 
 
 def _apply_all(findings: Sequence[Finding], item: pytest.Item, settings: Settings) -> None:

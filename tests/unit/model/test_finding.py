@@ -35,6 +35,12 @@ def test_tests_that_share_a_cause_share_an_entry() -> None:
     assert encode(red)["verdict"] == "leak"
 
 
+def test_why_a_level_and_a_peak_are_missing_is_stated_once() -> None:
+    level = Verdict("vram", "unavailable", reason="no accelerator", explicit=True)
+    found = replace(finding("test_it", 0.0), verdicts=(level, replace(level, peak=True)))
+    assert found.missing == "vram: no accelerator"
+
+
 def test_a_known_leak_has_the_id_of_its_entry() -> None:
     one = replace(finding("a", 1.0, colour="yellow"), known="0a1b2c-object-library")
     (cause,) = Causes([one]).list()
