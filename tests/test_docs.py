@@ -8,6 +8,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,9 @@ import pytest
 from leakcheck_incidents.catalog import INCIDENTS
 from on_ray import NEEDS_RAY
 from projects import ROOT, Project
+from pytest_leakcheck.config.settings import OPTIONS
+from pytest_leakcheck.model.resources import RESOURCES
+from pytest_leakcheck.runner import fault_injection
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -202,6 +206,51 @@ def test_each_incident_has_a_section_with_its_picture_and_a_readme() -> None:
         assert f"```sh\npytest-leakcheck repro {incident.name}\n```\n" in text
         assert f"](incidents/{incident.name}.svg)" in text
         assert f"](../fixtures/leakcheck_incidents/{incident.name}/README.md)" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    commands = {"repro", "watch", "report", "compare", "explain", "baseline"}
+    named = {
+        r"(--leakcheck(?:-\w+)*)": {option.flag for option in OPTIONS},
+        r"\b(leakcheck_[a-z_]+)": {option.key for option in OPTIONS} | {"leakcheck_incidents", "leakcheck_ceiling"},
+        r"\b([a-z]+)_budget\b": RESOURCES.keys() | {"scaling", "over", "connection"},
+        r"pytest-leakcheck\[(\w+)\]": project["optional-dependencies"].keys(),
+        r"`pytest-leakcheck ([a-z]+)\b": commands,
+        # What begins with tests/ may be an example's.
+        r"(?<![\w/.])(?:\./)?((?:ci|fixtures|pytest_leakcheck)/[\w/.-]*\w)": {
+            str(path.relative_to(ROOT))
+            for room in ("ci", "fixtures", "pytest_leakcheck")
+            for path in (ROOT / room).rglob("*")
+        },
+    }
+    unknown = {
+        name for pattern, known in named.items() for name in re.findall(f"(?m){pattern}", text) if name not in known
+    }
+    assert unknown == set()
+
+
+def test_the_functions_that_raise_by_default_are_listed() -> None:
+    text = (ROOT / "docs" / "failing-paths.md").read_text(encoding="utf-8")
+    listed = re.search(r"(?s)The functions of `all`.*?\n\n(.*?)\n\n", text)
+    assert listed is not None
+    assert re.findall(r"`([\w.]+)`", listed[1]) == list(fault_injection.DEFAULT)
+
+
+def test_the_tools_of_the_readme_have_the_figures_of_the_benchmarks() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip().strip("*") for cell in line.split("|")[1:-1]] for line in README.splitlines() if line[:1] == "|"
+    ]
+    names = {"pytest-leakcheck": "pytest-leakcheck, now", "pytest-memray (`limit_leaks`)": "memray limit_leaks"}
+    names |= {"pytest-leaks, regrtest `-R`": "pytest-leaks -R", "distributed `-L all`": "distributed -L all"}
+    for name, found, alarms, line, owner, _beyond in rows[2:]:
+        mode = "default" if name == "pytest-leakcheck" else "best"
+        begin = f"| {names.get(name, name)} | {mode} | {found.split()[0]}/24 | {alarms.split()[0]}/13 | {line}/24 | "
+        (row,) = [one for one in text.splitlines() if one.startswith(begin)]
+        assert f" | {owner.split()[0]}/14 | " in row
 
 
 def test_every_module_stands_in_the_architecture() -> None:
