@@ -25,7 +25,11 @@ def add_parser(commands: Any) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="print a line for each known leak")
     listing.add_argument(
-        "file", type=Path, nargs="?", default=Path("leakcheck-baseline.json"), help="the file"
+        "file",
+        type=Path,
+        nargs="?",
+        default=Path("leakcheck-baseline.json"),
+        help="the file of known leaks (default: leakcheck-baseline.json)",
     )
     joining = actions.add_parser(
         "merge", help="print a file with the entries of several, such as those of a CI matrix"
