@@ -380,6 +380,7 @@ _OF_FORKS: Final = frozenset(
     if name in vars(module)
 )
 _MAX_OF_FORKS: Final = 8
+_CHANGE: Final = contextvars.ContextVar[None]("change")
 # The owner of these.
 FORK_FUNCTIONS: Final = "os.register_at_fork"
 
@@ -414,17 +415,20 @@ def kept_by_interpreter(obj: object) -> str:
     if type(obj) is list:
         return "" if _OF_FORKS.isdisjoint(map(id, obj[:_MAX_OF_FORKS])) else FORK_FUNCTIONS
     if type(obj) is contextvars.Context:
-        # A copy shares the table of variables.
-        tables = set(map(id, gc.get_referents(contextvars.copy_context())))
-        return (
-            ""
-            if tables.isdisjoint(map(id, gc.get_referents(obj)))
-            else "context of the running thread"
-        )
+        return "context of the running thread" if _is_running(obj) else ""
     if type(obj) not in (types.FunctionType, types.MethodType):
         return ""
     numbers = (number for number in signal.valid_signals() if signal.getsignal(number) is obj)
     return next((f"handler of {signal.Signals(number).name}" for number in numbers), "")
+
+
+def _is_running(context: contextvars.Context) -> bool:
+    # Copies, such as those of tasks, share the table of variables until it changes.
+    token = _CHANGE.set(None)
+    table = set(map(id, gc.get_referents(contextvars.copy_context())))
+    is_running = not table.isdisjoint(map(id, gc.get_referents(context)))
+    _CHANGE.reset(token)
+    return is_running
 
 
 def is_plugin_object(obj: object) -> bool:

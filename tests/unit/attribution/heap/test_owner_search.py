@@ -30,6 +30,7 @@ from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget
 from pytest_leakcheck.attribution.heap.reference_paths import (
     describe_owner,
     find_paths,
+    kept_by_interpreter,
     running_frames,
     variables_of_frame,
 )
@@ -457,6 +458,21 @@ def test_a_search_without_time_says_so_and_guesses_nothing() -> None:
     found = search(sought, [kept.beside, kept.beside.beside], (), new, deadline=0.0)
     assert found == Holders((), "the search ran out of time")
     assert search(sought, [kept.beside, kept.beside.beside], (), new).reason != found.reason
+
+
+@pytest.mark.parametrize("variables", [0, 2])
+def test_a_copy_of_the_running_context_is_not_what_the_interpreter_holds(variables: int) -> None:
+    # A task has such a copy, which shares the table of variables with the original.
+    def tell() -> tuple[str, str]:
+        for number in range(variables):
+            contextvars.ContextVar[int](str(number)).set(number)
+        copies = contextvars.copy_context(), contextvars.copy_context()
+        told = kept_by_interpreter(copies[0]), kept_by_interpreter(running)
+        assert len(contextvars.copy_context()) == variables
+        return told
+
+    running = contextvars.Context()
+    assert running.run(tell) == ("", "context of the running thread")
 
 
 def test_callbacks_of_atexit_are_counted_and_named_where_they_come_at_the_rate() -> None:
