@@ -36,7 +36,7 @@ from pytest_leakcheck.probes.own_descriptors import keep_high
 from pytest_leakcheck.probes.own_folder import temporary_folder
 from pytest_leakcheck.probes.processes import own_tree
 from pytest_leakcheck.runner.processes.supervisor import (
-    TERMINATE_SECONDS,
+    GRACE_SECONDS,
     Start,
     die_with,
     end_tree,
@@ -161,7 +161,7 @@ class ForkServer:
             self._connection = -1
         process, self._process = self._process, None
         if process is not None:
-            if not process.has_ended(TERMINATE_SECONDS):
+            if not process.has_ended(GRACE_SECONDS):
                 end_tree(process, grace=0, group=True)
             process.wait()
         self._open.close()
