@@ -45,7 +45,6 @@ from pytest_leakcheck.runner.processes.supervisor import (
 
 # Seconds to answer what takes a few milliseconds.
 _ANSWER_SECONDS: Final = 20.0
-_TRIAL_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.05
 _MAX_BYTES: Final = 65536
 # What stands before the device in a list of mappings that are written and shared.
@@ -308,7 +307,7 @@ class Server:
         if not pid:
             os._exit(0)
         watch = os.pidfd_open(pid)
-        if not is_readable(watch, seconds=_TRIAL_SECONDS):
+        if not is_readable(watch, seconds=GRACE_SECONDS):
             os.kill(pid, signal.SIGKILL)
         os.close(watch)
         os.waitpid(pid, 0)
