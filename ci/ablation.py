@@ -114,12 +114,9 @@ def _try_numbers(room: str, only: str) -> int:
 
 
 def _notice(room: str, path: Path, name: str, numbers: list[ast.Constant], factor: float) -> str:
-    """Return a test that notices the change: of the module's own file, else of those that execute the number."""
+    """Return a test that notices the change: of the module's own file, or, without one, of those that execute it."""
     own = [str(one.relative_to(ROOT)) for one in (ROOT / "tests" / "unit").rglob(f"test_{path.stem}.py")]
-    noticed = _test_with(path, numbers, factor, own) if own else ""
-    if noticed:
-        return noticed
-    tests = _find_tests(name, _trace_tests(room)) or [f"tests/unit/{room}"]
+    tests = own or _find_tests(name, _trace_tests(room)) or [f"tests/unit/{room}"]
     return _test_with(path, numbers, factor, tests)
 
 

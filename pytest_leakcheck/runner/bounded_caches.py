@@ -46,9 +46,7 @@ _MIN_WEIGHT_RATIO: Final = 1.1
 # With so many entries, a container from which the program removes some is no cache that is filling,
 # unless its bound is known. Most defaults are no larger: 500 statements of SQLAlchemy, 300 entries
 # of Django's cache, 128 of cachetools.
-MOST_UNDECIDED: Final = 500
-# CPython keeps one object for each of these numbers.
-_SHARED_INTS: Final = range(-5, 257)
+_MOST_UNDECIDED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,7 @@ class Pruned:
     @property
     def most(self) -> int:
         """The number of entries that decides: the bound, if it is known."""
-        return self.eviction.bound or MOST_UNDECIDED
+        return self.eviction.bound or _MOST_UNDECIDED
 
 
 @dataclass(slots=True)
@@ -425,7 +423,8 @@ def _find_own_parts(
 
 
 def _is_own(part: object) -> bool:
-    return not is_shared(part) and not (type(part) is int and part in _SHARED_INTS)
+    # CPython keeps one object for each small number, and makes one whenever it computes another.
+    return not is_shared(part) and not (type(part) is int and part is part + 0)
 
 
 def _weigh(parts: Sequence[object]) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner.readings import Instruments
 
 # Seconds that the tracer assumes as the duration of an untraced run. Its events (calls and returns)
-# may cost four times this before those of deep calls are left out.
+# may cost three times this before those of deep calls are left out, and end after six times this.
 _PLAIN_SECONDS: Final = 1.0
 # Seconds of the run that are traced if the composition of memory (the lines and the owners that
 # hold it) is wanted. Tracing all allocations makes such a run slower. Deep calls are still left out

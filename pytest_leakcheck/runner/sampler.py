@@ -18,7 +18,7 @@ from pytest_leakcheck.probes.garbage_collector import ROUNDS, has_frozen
 from pytest_leakcheck.probes.processes import TREE, TreeCount, descendants
 from pytest_leakcheck.probes.reference_counts import Account, References
 from pytest_leakcheck.runner.readings import CollectionPace, Instruments, Pace, Samples
-from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling
+from pytest_leakcheck.runner.settling import Settling
 
 
 class _FrozenObjects:
@@ -321,11 +321,7 @@ class Sampler:
         # In a separate frame: its tuples are objects too, and are released before the objects are
         # counted.
         before = self.instruments.tree.read()
-        if (
-            row
-            and before.thread > self._threads[row - 1]
-            and self.settling.joins_in_vain < MAX_JOINS_IN_VAIN
-        ):
+        if row and before.thread > self._threads[row - 1] and self.settling.awaits_joined:
             before = self.settling.await_joined(self._threads[row - 1])
         device, watch = self.instruments.device, self.instruments.watch
         on_device = device.read() if device is not None else 0

@@ -17,10 +17,10 @@ from pytest_leakcheck.runner.readings import Instruments, Samples
 
 # `Thread.join` returns before the kernel has released the thread. So a count of threads that has
 # risen is read again, up to `_MAX_JOIN_CHECKS` times at intervals of `_JOIN_CHECK_SECONDS`. This
-# ends after `MAX_JOINS_IN_VAIN` successive rows in which the count did not fall back.
+# ends after `_MAX_JOINS_IN_VAIN` successive rows in which the count did not fall back.
 _MAX_JOIN_CHECKS: Final = 20
 _JOIN_CHECK_SECONDS: Final = 0.00005
-MAX_JOINS_IN_VAIN: Final = 3
+_MAX_JOINS_IN_VAIN: Final = 3
 # About the most iterations whose handles wait for another thread to release them, so that the
 # process does not run out.
 _MOST_WAITING: Final = 64
@@ -202,6 +202,11 @@ class Settling:
 
     def _late(self) -> list[str]:
         return [name for name in self._instruments.reads if find_resource(name).ends_by_itself]
+
+    @property
+    def awaits_joined(self) -> bool:
+        """Whether to read the process tree again if the count of threads has risen."""
+        return self.joins_in_vain < _MAX_JOINS_IN_VAIN
 
     def await_joined(self, threads: int) -> TreeCount:
         """Read the process tree for about a millisecond, or until it has at most `threads`."""

@@ -36,7 +36,7 @@ from pytest_leakcheck.probes.own_descriptors import keep_high
 from pytest_leakcheck.probes.own_folder import temporary_folder
 from pytest_leakcheck.probes.processes import own_tree
 from pytest_leakcheck.runner.processes.supervisor import (
-    TERMINATE_SECONDS,
+    GRACE_SECONDS,
     Start,
     die_with,
     end_tree,
@@ -45,7 +45,6 @@ from pytest_leakcheck.runner.processes.supervisor import (
 
 # Seconds to answer what takes a few milliseconds.
 _ANSWER_SECONDS: Final = 20.0
-_TRIAL_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.05
 _MAX_BYTES: Final = 65536
 # What stands before the device in a list of mappings that are written and shared.
@@ -161,7 +160,7 @@ class ForkServer:
             self._connection = -1
         process, self._process = self._process, None
         if process is not None:
-            if not process.has_ended(TERMINATE_SECONDS):
+            if not process.has_ended(GRACE_SECONDS):
                 end_tree(process, grace=0, group=True)
             process.wait()
         self._open.close()
@@ -308,7 +307,7 @@ class Server:
         if not pid:
             os._exit(0)
         watch = os.pidfd_open(pid)
-        if not is_readable(watch, seconds=_TRIAL_SECONDS):
+        if not is_readable(watch, seconds=GRACE_SECONDS):
             os.kill(pid, signal.SIGKILL)
         os.close(watch)
         os.waitpid(pid, 0)

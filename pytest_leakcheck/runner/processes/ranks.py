@@ -8,21 +8,17 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.foreign_files import write_text
 from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.supervisor import (
-    TERMINATE_SECONDS,
+    GRACE_SECONDS,
+    POLL_SECONDS,
     describe_exit,
     end_tree,
 )
-
-_POLL_SECONDS: Final = 0.02
-# Seconds that the other ranks get to report something themselves after one has failed.
-_FAILURE_GRACE_SECONDS: Final = 2.0
 
 
 def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent: int) -> int:
@@ -42,7 +38,7 @@ def launch(engine: str, ranks: int, command: Sequence[str], folder: str, parent:
             from pytest_leakcheck.runner.processes.ray_ranks import run_actors
 
             # The program and its argument, without the interpreter, which is Ray's.
-            failed = run_actors(ranks, [*command[-2:]], folder, _FAILURE_GRACE_SECONDS)
+            failed = run_actors(ranks, [*command[-2:]], folder, GRACE_SECONDS)
         else:
             failed = _run_processes(ranks, command)
     except Unavailable as error:
@@ -68,8 +64,9 @@ def _run_processes(ranks: int, command: Sequence[str]) -> dict[int, str]:
         failed = {rank: describe_exit(status) for rank, status in enumerate(statuses) if status}
         if None not in statuses:
             return failed
-        deadline = deadline or (clock.monotonic() + _FAILURE_GRACE_SECONDS if failed else 0.0)
+        # Meanwhile the other ranks may report something themselves.
+        deadline = deadline or (clock.monotonic() + GRACE_SECONDS if failed else 0.0)
         if deadline and clock.monotonic() > deadline:
-            end_tree(*running, grace=TERMINATE_SECONDS, group=False)
+            end_tree(*running, grace=GRACE_SECONDS, group=False)
             return failed
-        clock.sleep(_POLL_SECONDS)
+        clock.sleep(POLL_SECONDS)

@@ -31,12 +31,10 @@ from pytest_leakcheck.probes.processes import descendants
 # and a fixed threshold for mmap (bytes), which otherwise moves as blocks are freed.
 _TUNABLES: Final = {"glibc.malloc.tcache_count": "0", "glibc.malloc.mmap_threshold": "131072"}
 TUNABLES_VARIABLE: Final = "GLIBC_TUNABLES"
-_POLL_SECONDS: Final = 0.01
-# Seconds to exit after it has finished: leaked threads and children could keep a process alive
-# forever.
-_EXIT_SECONDS: Final = 2.0
-# Seconds between SIGTERM and SIGKILL.
-TERMINATE_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 0.01
+# Seconds that a process gets to end by itself: after it has finished, because leaked threads and
+# children could keep it alive forever, after SIGTERM, and after another rank has failed.
+GRACE_SECONDS: Final = 2.0
 # On Windows, SIGTERM ends a process at once.
 _KILL: Final = getattr(signal, "SIGKILL", signal.SIGTERM)
 # Lines of output that `excerpt` keeps.
@@ -250,7 +248,7 @@ def run(start: Start, folder: Path, watch: Callable[[int, BoardView], None]) -> 
             try:
                 hung = not _wait(process, board, start, watch)
             finally:
-                end_tree(process, grace=TERMINATE_SECONDS, group=True)
+                end_tree(process, grace=GRACE_SECONDS, group=True)
             return ProcessEnd(
                 process.wait(),
                 board.iteration,
@@ -310,11 +308,11 @@ def _wait(
         if found != seen:
             seen, since = found, now
         elif now - since > (
-            _EXIT_SECONDS if board.finished else start.step if board.all_begun else start.start_up
+            GRACE_SECONDS if board.finished else start.step if board.all_begun else start.start_up
         ):
             return board.finished
         watch(process.pid, board)
-        clock.sleep(_POLL_SECONDS)
+        clock.sleep(POLL_SECONDS)
     return True
 
 
@@ -342,7 +340,7 @@ def end_tree(*processes: subprocess.Popen[bytes] | Process, grace: float, group:
                 _send_signal(process, signal.SIGTERM, group=group)
             deadline = clock.monotonic() + grace
             while clock.monotonic() < deadline and not all(map(has_ended, alive)):
-                clock.sleep(_POLL_SECONDS)
+                clock.sleep(POLL_SECONDS)
     finally:
         # In `finally`, so that a second Ctrl-C shortens the grace period, but does not skip the
         # kill.

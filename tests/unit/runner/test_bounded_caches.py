@@ -4,14 +4,16 @@ import functools
 import gc
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from pytest_leakcheck.attribution.heap.eviction import Eviction
 from pytest_leakcheck.runner import bounded_caches
-from pytest_leakcheck.runner.bounded_caches import BoundedOwners
+from pytest_leakcheck.runner.bounded_caches import BoundedOwners, Pruned
 
 pytestmark = pytest.mark.usefixtures("frozen")
 
@@ -151,3 +153,73 @@ def test_a_full_owner_whose_entries_stay_alike_hides_no_leak() -> None:
         entries.append([number] * 500)
         cache(number)
     assert owners.filling("heap") is None
+
+
+@pytest.mark.parametrize(("gained", "full"), [(40, False), (60, True)])
+def test_several_owners_count_as_full_if_those_that_are_full_hold_half_of_the_growth(
+    gained: int, *, full: bool
+) -> None:
+    filling, filled = deque[object](maxlen=1000), deque[object](maxlen=gained)
+    owners = BoundedOwners()
+    filling.extend([i] for i in range(100 - gained))
+    filled.extend([i] for i in range(gained))
+    found = owners.filling("object")
+    assert found is not None
+    assert (found.retained, found.full) == (100, full)
+
+
+def explains(old: Callable[[], object], new: Callable[[], object], count: int = 1) -> bool:
+    """Return whether new entries in place of some of the old ones explain growth."""
+    entries = deque((old() for _ in range(2 * count)), maxlen=2 * count)
+    owners = BoundedOwners()
+    entries.extend(new() for _ in range(count))
+    return owners.filling("object") is not None
+
+
+@pytest.mark.parametrize(("size", "larger"), [(1050, False), (1500, True)])
+def test_entries_a_tenth_larger_than_those_they_replace_explain_growth(size: int, *, larger: bool) -> None:
+    assert explains(lambda: [bytearray(1000)], lambda: [bytearray(size)]) is larger
+
+
+@pytest.mark.parametrize(("depth", "seen"), [(5, True), (6, False)])
+def test_entries_are_compared_as_far_as_five_references_lead(depth: int, *, seen: bool) -> None:
+    def nested(size: int) -> object:
+        part: object = bytearray(size)
+        for _ in range(depth):
+            part = [part]
+        return part
+
+    assert explains(lambda: nested(1), lambda: nested(1000)) is seen
+
+
+@pytest.mark.parametrize(("parts", "seen"), [(15_000, True), (25_000, False)])
+def test_entries_are_compared_up_to_twenty_thousand_parts(parts: int, *, seen: bool) -> None:
+    def wide(size: int) -> object:
+        return [[bytearray(size)] for _ in range(parts)]
+
+    assert explains(lambda: wide(1), lambda: wide(100)) is seen
+
+
+def test_only_the_32_newest_entries_are_compared_with_as_many_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[object] = []
+
+    def size_of(part: object) -> int:
+        compared.append(part)
+        return 1
+
+    monkeypatch.setattr(bounded_caches, "size_of", size_of)
+    assert not explains(list, list, 100)
+    assert len(compared) == 2 * 32
+
+
+@pytest.mark.parametrize(("number", "own"), [("-6", True), ("-5", False), ("256", False), ("10000", True)])
+def test_a_number_that_the_interpreter_keeps_is_no_part_of_an_entry(number: str, *, own: bool) -> None:
+    assert explains(lambda: [None] * 10, lambda: [None] * 9 + [int(number)]) is own
+
+
+@pytest.mark.parametrize(("entries", "bound", "may_fill"), [(400, 0, True), (600, 0, False), (600, 700, True)])
+def test_what_has_five_hundred_entries_is_no_cache_unless_its_bound_is_known(
+    entries: int, bound: int, *, may_fill: bool
+) -> None:
+    kept = Pruned(dict.fromkeys(range(entries)), "SESSIONS", Eviction("close()", bound))
+    assert BoundedOwners().add_pruned(kept) is may_fill

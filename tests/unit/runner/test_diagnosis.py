@@ -6,18 +6,23 @@ import atexit
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from literal_readings import samples_of
+from pytest_leakcheck.attribution.handles import take_identities
 from pytest_leakcheck.attribution.heap.append_only import are_append_only
 from pytest_leakcheck.attribution.heap.owner_search import Holders, SearchTarget
 from pytest_leakcheck.attribution.tracing import tracer
+from pytest_leakcheck.attribution.tracing.tracing_rounds import MOST_TRACED, Creation, Schedule
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner import diagnosis
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
@@ -81,6 +86,127 @@ def test_growth_that_ends_before_the_search_has_neither_line_nor_owner(monkeypat
         else:
             assert result.culprit.site
             assert result.culprit.owner
+
+
+# What the search does with what it has found.
+
+
+def suspect(
+    resource: str, slope: float, *, known: Sequence[object] = (), **columns: Sequence[int]
+) -> diagnosis.CauseSearch:
+    """Return a search for the cause of a leak that these readings show, without time for an iteration."""
+    instruments = SimpleNamespace(
+        folders={}, counter=lambda _name: lambda: 0, in_tree=lambda _name: lambda: 0, device_for=lambda _name: None
+    )
+    sampler = SimpleNamespace(
+        samples=samples_of(columns),
+        instruments=instruments,
+        settling=SimpleNamespace(seconds_per_iteration=lambda: 0.001),
+    )
+    run = SimpleNamespace(
+        ceiling=SimpleNamespace(lift=lambda: None),
+        red=True,
+        innocent=SimpleNamespace(owners=SimpleNamespace(identities=frozenset), account=None),
+        plan=SimpleNamespace(test="t"),
+        causes=SimpleNamespace(of=lambda _resource: known),
+    )
+    verdict = Verdict(resource, "leak", slope)
+    return diagnosis.CauseSearch(cast("Any", run), cast("Any", sampler), verdict, take_identities(), 0.0)
+
+
+def rising(to: int) -> list[int]:
+    return [to * row // 100 for row in range(101)]
+
+
+@pytest.mark.parametrize(("shown", "past"), [(4_000, True), (6_000, False)])
+def test_resident_memory_is_that_of_python_if_exact_counters_show_half_of_it(shown: int, *, past: bool) -> None:
+    search = suspect("rss", 10_000, rss=rising(1_000_000), heap=rising(100 * shown), block=rising(0))
+    assert search._is_past_malloc() is past
+
+
+@pytest.mark.parametrize(("threads", "followed"), [(960, ["thread"]), (930, [])])
+def test_resources_that_grow_alike_within_a_twentieth_have_one_cause(
+    threads: int, followed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(diagnosis, "things_of", lambda name, *_: tried.append(name))
+    search = suspect("fd", 10.0, fd=rising(1000), thread=rising(threads), process=rising(0))
+    assert list(search._follow_companion(Creation())) == []
+    assert tried == followed
+
+
+@pytest.mark.parametrize(("each", "rate"), [(40, 0.4), (70, None)])
+def test_what_grows_in_fewer_than_half_of_the_iterations_is_searched_for_at_its_own_rate(
+    each: int, rate: float | None
+) -> None:
+    search = suspect("object", each / 100, object=rising(each))
+    assert search._describe_sought(Creation()).rate == rate
+
+
+@pytest.mark.parametrize(("size", "listed"), [(50, False), (200, True)])
+def test_a_kind_of_object_is_listed_that_holds_a_tenth_of_the_bytes(size: int, *, listed: bool) -> None:
+    search = suspect("heap", 1400.0, heap=rising(140_000))
+    search._schedule.used = 10
+    came = [Box(size) for _ in range(10)]
+    kinds = search._retained_kinds(came, Holders(()), (), {id(Box): 10})
+    assert [one.what for one in kinds] == (["bytes"] if listed else [])
+
+
+class Box:
+    def __init__(self, size: int) -> None:
+        self.content = os.urandom(size)
+
+
+def test_at_most_three_causes_of_one_container_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled: list[object] = []
+    tried: list[object] = []
+
+    def iterations(*_: object) -> Iterator[int]:
+        yield 0
+        filled.append(0)
+
+    def confirm(_search: diagnosis.CauseSearch, cause: object, *_: object) -> Iterator[None]:
+        tried.append(cause)
+        yield from ()
+
+    monkeypatch.setattr(Schedule, "iterations", iterations)
+    monkeypatch.setattr(diagnosis, "find_container", lambda _owner: filled)
+    monkeypatch.setattr(diagnosis.CauseSearch, "_confirm", confirm)
+    search = suspect("object", 1.0, known=[SimpleNamespace(owner=None)] * 10, object=rising(100))
+    assert list(search._recall()) == [None]
+    assert len(tried) == 3
+
+
+@pytest.mark.parametrize(("left", "sought"), [(8, True), (4, False)])
+def test_what_stores_in_an_owner_is_searched_for_while_six_iterations_are_left(
+    left: int, sought: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Holders] = []
+    holders = Holders((Owner("KEPT", "KEPT", (), "list", 0.0),))
+
+    def find_keepers(_search: diagnosis.CauseSearch, some: Holders) -> Iterator[None]:
+        found.append(some)
+        yield from ()
+
+    monkeypatch.setattr(diagnosis.CauseSearch, "_search_holders", lambda *_: holders)
+    monkeypatch.setattr(diagnosis.CauseSearch, "_find_keepers", find_keepers)
+    search = suspect("object", 1.0, object=rising(100))
+    search._schedule.used = MOST_TRACED - left
+    assert list(search._find_owner(cast("Any", None), Creation(), frozenset())) == []
+    assert found == [holders] * sought
+
+
+@pytest.mark.parametrize(("objects", "counted"), [(2_000_000, True), (3_000_000, False)])
+def test_objects_are_counted_if_two_microseconds_for_each_are_less_than_five_seconds(
+    objects: int, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Clock(monkeypatch)
+    collector = SimpleNamespace(get_objects=lambda: range(objects), unfreeze=int, freeze=int)
+    monkeypatch.setattr(diagnosis, "gc", collector)
+    monkeypatch.setattr(diagnosis, "Census", dict)
+    monkeypatch.setattr(diagnosis, "has_frozen", lambda: False)
+    before, _earlier, found = suspect("object", 1.0, object=rising(100))._count_objects()
+    assert (before is not None, found) == (counted, objects)
 
 
 KEPT: list[int] = []

@@ -8,16 +8,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from literal_readings import samples_of
 from pytest_leakcheck.attribution.handles import take_identities
 from pytest_leakcheck.config.budget import Budget, default_budget
+from pytest_leakcheck.judge.judge_series import Hint
+from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.probes.reference_counts import Account
+from pytest_leakcheck.runner import innocent_growth as module
+from pytest_leakcheck.runner.bounded_caches import CacheFill
 from pytest_leakcheck.runner.innocent_growth import InnocentGrowth
 from repeats import Work, repeat, verdict_on
 
@@ -50,6 +56,143 @@ def every(seconds: float, work: Work) -> Iterator[None]:
     finally:
         end.set()
         thread.join()
+
+
+# How much each cause may explain.
+
+
+class Suspected:
+    """A measurement of one counter that is suspected to leak; `seconds` is how long an iteration takes."""
+
+    def __init__(self, resource: str, readings: Iterable[int], *, slope: float = 1.0, seconds: float = 0.001) -> None:
+        self.suspicion = Verdict(resource, "leak", slope)
+        self.rests: list[float] = []
+        self.settling = SimpleNamespace(
+            seconds_per_iteration=lambda: seconds, rest=self._rest, settle=lambda suspected: suspected, waited_long=0.0
+        )
+        self.sampler = cast(
+            "Any",
+            SimpleNamespace(
+                samples=samples_of({resource: list(readings)}),
+                settling=self.settling,
+                instruments=SimpleNamespace(folders={}),
+                children=1,
+                patient=False,
+            ),
+        )
+        self.innocent = InnocentGrowth({})
+        self.innocent.watch()
+        self.innocent.start(take_identities())
+
+    def _rest(self, seconds: float, _resource: str) -> int:
+        self.rests.append(seconds)
+        return 0
+
+    def fill(self, holds: float, *, full: bool = False) -> None:
+        """Have a cache that has gained entries which hold so much, and has room for many more."""
+        entries = round(holds)
+        found = CacheFill("deque(maxlen)", holds, entries, full, left=100_000, at_most=100_000)
+        self.innocent.owners = cast("Any", SimpleNamespace(filling=lambda *_: found))
+
+    def look(self, cause: str) -> Hint | None:
+        look = getattr(self.innocent, f"_look_{cause}")
+        return cast("Hint | None", look(self.sampler, self.suspicion, 200))
+
+
+@pytest.mark.parametrize(("holds", "explains"), [(7, False), (15, True)])
+def test_a_cache_that_holds_a_tenth_of_the_growth_explains_that_part(holds: int, *, explains: bool) -> None:
+    suspected = Suspected("object", range(101))
+    suspected.fill(holds)
+    hint = suspected.look("at_caches")
+    assert (hint.rate if hint else 0.0) == (holds / 100 if explains else 0.0)
+
+
+@pytest.mark.parametrize(("holds", "at_most"), [(60, None), (90, 100_010)])
+def test_a_cache_that_holds_four_fifths_of_the_growth_bounds_it(holds: int, at_most: float | None) -> None:
+    suspected = Suspected("object", range(101))
+    suspected.fill(holds)
+    hint = suspected.look("at_caches")
+    assert hint
+    assert hint.at_most == at_most
+
+
+def test_a_series_begins_again_for_eight_caches_that_become_full() -> None:
+    suspected = Suspected("object", range(101))
+    suspected.fill(100, full=True)
+    hints = [suspected.look("at_caches") for _ in range(20)]
+    assert [bool(hint and hint.ended) for hint in hints] == [True] * 8 + [False] * 12
+
+
+def test_a_series_begins_again_twice_for_what_ends_late() -> None:
+    suspected = Suspected("fd", range(101))
+    suspected.settling.standing, suspected.settling.accept = lambda _name: 0, lambda: None
+    assert [suspected.look("for_late_ends") for _ in range(4)] == [Hint(ended=True)] * 2 + [None] * 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "slope", "rest"),
+    [(0.001, 1.0, 0.02), (0.03, 1.0, 0.3), (0.03, 0.5, 0.6), (0.03, 8.0, 0.3), (5.0, 1.0, 1.0)],
+)
+def test_a_rest_is_as_long_as_ten_units_or_ten_iterations_take_up_to_a_second(
+    seconds: float, slope: float, rest: float
+) -> None:
+    suspected = Suspected("object", range(101), slope=slope, seconds=seconds)
+    suspected.look("in_background")
+    assert suspected.rests == [pytest.approx(rest)]
+
+
+def test_a_measurement_rests_for_four_seconds_at_most() -> None:
+    suspected = Suspected("object", range(101), seconds=5.0)
+    for _ in range(20):
+        suspected.look("in_background")
+    assert suspected.rests == [1.0] * 4
+
+
+@pytest.mark.parametrize(("resource", "each"), [("heap", 1024), ("object", 8), ("block", 16)])
+def test_a_tracer_of_coverage_explains_up_to_a_kilobyte(
+    resource: str, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracers = 0
+    monkeypatch.setattr(module, "tracers_of_coverage", lambda: tracers)
+    exact, beyond = Suspected(resource, [0, 100 * each]), Suspected(resource, [0, 100 * each + 1])
+    tracers = 100
+    assert exact.look("at_tracers")
+    assert not beyond.look("at_tracers")
+
+
+@pytest.mark.parametrize(
+    ("caches", "share", "explained"), [(12, 0.5, True), (20, 0.5, False), (12, 0.015, False), (12, 0.03, True)]
+)
+def test_sixteen_caches_of_malloc_for_threads_that_do_a_fiftieth_of_the_work_explain_uneven_growth(
+    caches: int, share: float, explained: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "thread_cache_bytes", lambda: 1000)
+    suspected = Suspected("heap", [0] * 50 + [1000 * caches] * 50)
+    suspected.settling.share_of_other_threads = lambda: share
+    assert bool(suspected.look("at_thread_caches")) is explained
+
+
+@pytest.mark.parametrize(("seconds", "within"), [(0.001, 100.0), (0.5, 20.0)])
+def test_an_iteration_in_production_is_taken_to_last_a_tenth_of_a_second(
+    seconds: float, within: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timer = SimpleNamespace(seconds=10.0, held=(), thread=1)
+    monkeypatch.setattr(module, "find_timers", lambda _threads: [timer])
+    hint = Suspected("heap", [0, 100], seconds=seconds).look("at_timers")
+    assert hint
+    assert hint.within == within
+
+
+@pytest.mark.parametrize(("change", "explained"), [(5, 0), (7, 7)])
+def test_what_holds_references_is_compared_once_six_have_come(change: int, explained: int) -> None:
+    obj = object()
+    suspected = Suspected("object", [0, change])
+    suspected.innocent.account = Account(obj, change=0, held=0, blocks=0)
+    suspected.sampler.account = lambda *_: Account(obj, change, held=change, blocks=0)
+    suspected.sampler.instruments.references = SimpleNamespace(
+        find_changed=lambda: 0, object=lambda _at: obj, change=lambda _at: change
+    )
+    assert suspected.innocent.explain_references(suspected.sampler, 1.0).replaced == explained
 
 
 # Shared folders.

@@ -22,7 +22,7 @@ from pytest_leakcheck.judge.provenance import Provenance
 from pytest_leakcheck.model.culprit import Culprit, Owner, Site, Step, fingerprint
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.runner import phases, resource_judge
-from pytest_leakcheck.runner.known_causes import KnownCauses
+from pytest_leakcheck.runner.known_causes import KnownCause, KnownCauses
 from pytest_leakcheck.runner.repetition import Repetition
 
 pytestmark = [
@@ -50,6 +50,18 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             os.close(opened.pop())
     del sys.modules["leaky_shop"]
     set_project(Path.cwd(), ())
+
+
+@pytest.mark.parametrize(
+    ("resource", "each", "grown", "explained"),
+    [("heap", 1000, 10_700, True), ("heap", 1000, 11_500, False), ("object", 1, 10, True), ("object", 1, 11, False)],
+)
+def test_a_cause_explains_growth_within_a_tenth_of_the_bytes_and_a_count_exactly(
+    resource: str, each: float, grown: float, *, explained: bool
+) -> None:
+    owner, site = Owner("KEPT", "KEPT", (), "bytes", 1.0), Site("/x/shop.py", 1, "keep")
+    cause = KnownCause("t", resource, owner, site, judge.__code__, each)
+    assert cause.explains(grown, 10, 10, Verdict(resource, "leak", each)) is explained
 
 
 def judge(causes: KnownCauses, test: str, resource: str, *work: Work, **effort: Any) -> Result:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from literal_readings import SleepingClock
+from pytest_leakcheck.attribution.tracing import tracer
 from pytest_leakcheck.attribution.tracing.allocations import Composition, tracing_memory
 from pytest_leakcheck.model.culprit import Culprit
 from pytest_leakcheck.probes.base import Unavailable
@@ -117,6 +119,67 @@ def test_a_reading_of_another_thread_does_not_take_a_peak_back() -> None:
 
     other = threading.Thread(target=lambda: len([0]))
     assert peaks(work)[0] == {"gauge:count": 2}
+
+
+class LiteralMark:
+    """Resident memory that does not change, a mark of the kernel's above it, and what a reading costs."""
+
+    def __init__(self, mark: int = 0, cost: Callable[[], None] = lambda: None) -> None:
+        self.mark, self.cost = 100 * MIB + mark, cost
+
+    def now(self) -> int:
+        self.cost()
+        return 100 * MIB
+
+    def read(self) -> int:
+        return self.mark
+
+    def reset(self) -> int:
+        return 100 * MIB
+
+    def nothing(self) -> None: ...
+
+    open = close = trim = nothing
+
+
+@pytest.mark.parametrize(("mark", "exact"), [(200 << 10, True), (300 << 10, False)])
+def test_readings_at_calls_are_exact_within_a_quarter_megabyte_of_the_kernels_mark(
+    mark: int, exact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peak_meter, "PeakRss", lambda: LiteralMark(mark))
+    found, meter = peaks(lambda _meter: None, "rss")
+    assert (meter.exact, found["rss"]) == (exact, 0 if exact else mark)
+
+
+@pytest.mark.parametrize(
+    ("naming", "seconds", "traced"), [(0, 5.0, True), (0, 8.0, False), (MIB, 50.0, True), (MIB, 70.0, False)]
+)
+def test_a_run_is_traced_for_six_seconds_and_for_a_minute_if_its_composition_is_wanted(
+    naming: int, seconds: float, traced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(tracer, "monotonic", lambda: now)
+    monkeypatch.setattr(tracer, "process_time", lambda: now)
+    _found, meter = peaks(lambda _meter: None, "fd", naming=naming)
+    throttle = meter._tracer.throttle
+    throttle.begin()
+    now = seconds
+    throttle.spend(0, None)
+    assert throttle.cut is not traced
+
+
+def test_a_reading_for_the_composition_rests_for_eight_times_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, readings = SleepingClock(monkeypatch), list[float]()
+
+    def read() -> None:
+        readings.append(clock.now)
+        clock.thread += 1.0
+
+    monkeypatch.setattr(peak_meter, "PeakRss", lambda: LiteralMark(cost=read))
+    meter = Meter(("rss",), 200 * MIB)
+    for clock.now in (0.0, 7.5, 8.5, 16.0, 17.0):
+        meter._read_for_composition(sys._getframe(), None)
+    assert readings == [0.0, 8.5, 17.0]
 
 
 def test_it_gives_everything_back() -> None:

@@ -102,3 +102,18 @@ def test_the_page_has_each_phase_that_may_follow() -> None:
     shown = set(re.findall(r"^    (\w+) --> (\w+)", PAGE.read_text(), re.MULTILINE))
     types = [one for one in vars(phases).values() if isinstance(one, type) and issubclass(one, Phase)]
     assert shown == {(one.__name__, after) for one in types if one is not Phase for after in one.follows}
+
+
+def test_a_search_without_time_left_gets_a_fifth_of_the_time_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, begun_at = Clock(monkeypatch), list[float]()
+    with descriptors() as kept:
+
+        def work(repetition: Repetition) -> None:
+            if repetition.searched:
+                begun_at.append(clock.now)
+            clock.take(3.0 if repetition.searched else 5.0)
+            kept.append(open_null())
+
+        assert repeat(work, max_time=100.0) == "leak"
+    assert begun_at[0] == 100
+    assert 110 < begun_at[-1] < 120

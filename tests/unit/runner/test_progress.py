@@ -9,8 +9,9 @@ import pytest
 from pytest_leakcheck.config.budget import parse_budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.runner import progress
-from pytest_leakcheck.runner.progress import Progress, follow
+from pytest_leakcheck.runner.progress import Progress, ProgressReports, follow
 from pytest_leakcheck.runner.repetition import Repetition
+from repeats import Clock
 
 TOLD: list[Progress] = []
 
@@ -23,6 +24,16 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Progress]]:
     follow(TOLD.append)
     yield TOLD
     TOLD.clear()
+
+
+def test_progress_is_told_from_one_second_on_four_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = Clock(monkeypatch), list[float]()
+    monkeypatch.setattr(progress, "FOLLOWERS", [lambda _progress: told.append(clock.now)])
+    reports = ProgressReports(100)
+    for tenths in range(18):
+        clock.now = tenths / 10
+        reports.report_warm_up(tenths, 100)
+    assert told == [1.0, 1.3, 1.6]
 
 
 def repeat(kept: list[object] | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from literal_readings import LiteralFolder, LiteralProbe, LiteralTree, SleepingC
 from pytest_leakcheck.model.recording import Correction
 from pytest_leakcheck.probes.processes import TREE
 from pytest_leakcheck.runner import settling as module
-from pytest_leakcheck.runner.settling import MAX_JOINS_IN_VAIN, Settling, leave_out_threads
+from pytest_leakcheck.runner.settling import Settling, leave_out_threads
 
 # The pauses double from one millisecond to a tenth of a second, and the wait ends with the first that exceeds its time:
 # a quarter of a second, two seconds, and six.
@@ -410,16 +410,19 @@ def test_a_thread_that_ends_at_the_last_reading_was_not_waited_for_in_vain(machi
     assert process.settling.joins_in_vain == 0
 
 
-def test_rows_in_which_the_count_of_threads_does_not_fall_back_are_counted(machine: Machine) -> None:
+def test_joined_threads_are_awaited_until_the_count_of_threads_has_not_fallen_back_in_three_rows(
+    machine: Machine,
+) -> None:
     threads = [3]
     settling = machine.process(later=lambda: (5, threads[0], 0)).settling
-    for row in range(1, MAX_JOINS_IN_VAIN + 1):
+    for row in range(3):
+        assert (settling.awaits_joined, settling.joins_in_vain) == (True, row)
         assert settling.await_joined(2) == (5, 3, 0)
-        assert settling.joins_in_vain == row
-    assert len(machine.clock.pauses) == 20 * MAX_JOINS_IN_VAIN
+    assert not settling.awaits_joined
+    assert len(machine.clock.pauses) == 20 * 3
     threads[0] = 1
     settling.await_joined(2)
-    assert settling.joins_in_vain == 0
+    assert settling.awaits_joined
 
 
 # Rests.

@@ -9,11 +9,17 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from literal_readings import SleepingClock
 from processes_left import left_over
+from pytest_leakcheck.runner.processes import supervisor
 from pytest_leakcheck.runner.processes.supervisor import (
+    Board,
+    BoardView,
     ProcessEnd,
     Start,
     end_tree,
@@ -100,6 +106,49 @@ def test_patience_is_for_one_iteration(tmp_path: Path) -> None:
     ended = ran(tmp_path, program, patience=2.5)
     assert (ended.status, ended.hung) == (0, False)
     assert ended.seconds > 2.5
+
+
+def test_a_process_that_has_finished_gets_two_seconds_in_which_it_is_looked_at_a_hundred_times_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SleepingClock(monkeypatch)
+    board, view = open_board(tmp_path)
+    board.finish()
+    process = cast("Any", SimpleNamespace(pid=0, has_ended=lambda: False))
+    assert supervisor._wait(process, view, Start([], tmp_path, {}, 600.0, 600.0), lambda *_: None)
+    assert len(clock.pauses) == pytest.approx(200, abs=2)
+    board.close()
+    view.close()
+
+
+@pytest.mark.parametrize(("written", "read"), [(3000, 3000), (6000, 4095)])
+def test_no_error_has_a_higher_number_than_the_kernel_gives(tmp_path: Path, written: int, read: int) -> None:
+    board, view = open_board(tmp_path)
+    board.set_unsent(written)
+    assert view.unsent == read
+    board.close()
+    view.close()
+
+
+def open_board(folder: Path) -> tuple[Board, BoardView]:
+    path = folder / "board"
+    path.write_bytes(bytes(Board.SIZE))
+    return Board(path), BoardView(path)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a request to Linux")
+def test_the_kernel_is_asked_to_kill_a_process_with_its_parent() -> None:
+    program = """if True:
+        import ctypes, os
+        from pytest_leakcheck.runner.processes.supervisor import die_with
+        die_with(os.getppid())
+        asked = ctypes.c_int()
+        # PR_GET_PDEATHSIG
+        ctypes.CDLL(None).prctl(2, ctypes.byref(asked))
+        print(asked.value)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == signal.SIGKILL
 
 
 def test_an_excerpt_is_the_end_without_the_machinery() -> None:

@@ -189,6 +189,51 @@ def test_it_looks_more_often_the_fewer_iterations_fit(machine: Machine, monkeypa
     assert len(looks) < 20
 
 
+def test_a_look_comes_after_a_quarter_of_the_iterations_that_fit(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", lambda: 1.0)
+    looks: list[int] = []
+
+    def count() -> int:
+        looks.append(998 - machine.descriptors)
+        return machine.descriptors
+
+    def leak() -> None:
+        machine.descriptors -= 2
+
+    monkeypatch.setattr(module, "descriptors_left", count)
+    machine.run(leak, 100)
+    # At the start and after one iteration, 249 of which fit.
+    assert looks[:3] == [0, 2, 2 * (1 + 63)]
+
+
+@pytest.mark.parametrize(
+    ("processes", "seconds", "looks"), [(1, 0.015, False), (1, 0.03, True), (4, 0.06, False), (4, 0.1, True)]
+)
+def test_a_look_comes_after_twenty_milliseconds_for_each_process(
+    processes: int, seconds: float, looks: bool, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("pytest_leakcheck.probes.clock.monotonic", lambda: now)
+    machine.resident *= processes
+    room = Room()
+    room.iteration_done()
+    room.iteration_done()
+    now = seconds
+    machine.take(2000 * MIB)
+    assert bool(room.iteration_done()) is looks
+
+
+@pytest.mark.parametrize(("each", "short"), [(60, True), (35, False)])
+def test_room_is_short_where_fewer_than_twenty_iterations_fit(machine: Machine, each: int, *, short: bool) -> None:
+    room = Room()
+    for _ in range(2):
+        machine.take(each * MIB)
+        room.iteration_done()
+    assert room.short is short
+
+
 @pytest.fixture
 def few_descriptors() -> Iterator[None]:
     """Leave 220 descriptors to this process."""
