@@ -235,33 +235,38 @@ def test_the_folder_that_is_listed_has_no_number_of_a_file_that_was_closed() -> 
     assert number not in open_files("self", {number: "closed"})
 
 
+@pytest.fixture
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gains an entry whenever all descriptors are listed."""
+    found: list[int] = []
+
+    def listing(*given: Any) -> dict[int, str]:
+        found.append(0)
+        return open_files(*given)
+
+    monkeypatch.setattr(handles, "open_files", listing)
+    return found
+
+
 @pytest.mark.parametrize(("place", "lists_all"), [(31, False), (32, True)])
 def test_a_new_descriptor_is_looked_for_among_the_32_lowest_free_numbers(
-    place: int, *, lists_all: bool, monkeypatch: pytest.MonkeyPatch
+    place: int, *, lists_all: bool, listings: list[int]
 ) -> None:
-    listings: list[object] = []
     with closing(process_tree()) as tree, open(os.devnull, "rb") as file, ExitStack() as stack:  # noqa: PTH123
         tree.open()
         changed, known = ChangedFiles(tree.own_fds), open_files()
-        monkeypatch.setattr(handles, "open_files", lambda *given: listings.append(given) or open_files(*given))  # type: ignore[func-returns-value]
+        listings.clear()
         number = sorted({*range(1000)} - {*known})[place]
         stack.callback(os.close, fcntl.fcntl(file.fileno(), fcntl.F_DUPFD, number))
         assert number in changed(known)
         assert bool(listings) is lists_all
 
 
-def test_what_has_changed_is_found_without_listing_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    listings: list[int] = []
-
-    def listing(*given: Any) -> dict[int, str]:
-        listings.append(0)
-        return open_files(*given)
-
+def test_what_has_changed_is_found_without_listing_all(listings: list[int]) -> None:
     with closing(process_tree()) as tree, ExitStack() as stack:
         tree.open()
         changed = ChangedFiles(tree.own_fds)
         known: Mapping[int, str] = open_files()
-        monkeypatch.setattr(handles, "open_files", listing)
 
         def check(reads_all: bool) -> None:
             nonlocal known
