@@ -81,10 +81,10 @@ def is_found(target: object, root: dict[str, object]) -> bool:
 
 @pytest.mark.parametrize(("levels", "found"), [(13, True), (14, False)])
 def test_a_root_is_looked_for_on_14_levels(root: dict[str, object], levels: int, *, found: bool) -> None:
-    target, holder = Item(), [Item()]
-    holder[0] = target
+    target = Item()
+    holder: list[object] = [target]
     for _ in range(levels - 1):
-        holder = [holder]  # type: ignore[list-item]
+        holder = [holder]
     root["held"] = holder
     del holder
     assert is_found(target, root) is found
@@ -95,7 +95,6 @@ def test_a_root_is_looked_for_on_14_levels(root: dict[str, object], levels: int,
 def test_on_each_level_16_objects_are_followed(root: dict[str, object], place: int, *, found: bool) -> None:
     target = Item()
     holders = [{f"key_{number}": target} for number in range(40)]
-    # These are no kind of their own for what refers to the holders.
     root["held"] = holders[place]
     others = tuple(holders)
     del holders
