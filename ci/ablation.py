@@ -147,6 +147,9 @@ def _list_numbers(path: Path) -> dict[str, list[ast.Constant]]:
     found: dict[str, list[ast.Constant]] = {}
     for statement in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.annotation).startswith("Final"):
+            if "sys.version_info" in ast.unparse(statement):
+                # A version of Python is no threshold.
+                continue
             # Half of both parts of a fraction would be the same number.
             divisors = [
                 node.right

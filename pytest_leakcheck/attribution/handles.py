@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution.call_paths import is_own, path_to_await
-from pytest_leakcheck.attribution.inspection import is_c, is_shared, module_of, walk
+from pytest_leakcheck.attribution.inspection import MAX_PARTS, is_c, is_shared, module_of, walk
 from pytest_leakcheck.attribution.ray_records import describe_new
 from pytest_leakcheck.model.culprit import Remainder, short_file
 from pytest_leakcheck.model.recording import Fullest
@@ -447,14 +447,12 @@ def _new_mappings_by_file(before: bytes, after: bytes) -> tuple[Remainder, ...]:
     )
 
 
-# The parts of an entry that are searched.
-_MAX_PARTS: Final = 200
-# Deepest level at which a part of a type written in C counts: an attribute of the entry, in a dict.
-_MAX_OPAQUE_DEPTH: Final = 3
+# Deepest level of the parts of an entry that are its own: itself, its dict, its attributes in that.
+MAX_OWN_DEPTH: Final = 3
 # Minimum share of the expected handles that the sampled entries must stand for.
 _MIN_HANDLE_SHARE: Final = 0.8
-# Number of entries to sample; up to twice as many are inspected.
-_SAMPLE_SIZE: Final = 24
+# Number of entries to sample; `stand_for` inspects up to twice as many.
+SAMPLE_SIZE: Final = 24
 # Modules whose objects may hold memory but no handles.
 _MEMORY_ONLY_MODULES: Final = frozenset({"builtins", "numpy", "pandas", "pyarrow", "torch"})
 # Standard library modules with types written in C whose objects keep file descriptors that they do
@@ -544,7 +542,7 @@ def stand_for(
     object suffices, unless the handles are mere numbers, which Python code has got. The entries may
     include some that are older.
     """
-    sample = entries[:: max(1, len(entries) // _SAMPLE_SIZE)]
+    sample = entries[:: max(1, len(entries) // SAMPLE_SIZE)]
     wanted = min(len(sample) * min(1.0, len(identities) / max(1, len(entries))), len(identities))
     # Only numbers and names can be recognized.
     known = frozenset(key for key in identities if isinstance(key, (int, str)))
@@ -553,14 +551,14 @@ def stand_for(
         levels = walk(
             [part for part in entry if not is_shared(part)],
             lambda part: not is_shared(part),
-            _MAX_PARTS,
+            MAX_PARTS,
         )
         for depth, level in enumerate(levels, start=1):
             for part in level.values():
                 # An mmap duplicates the descriptor that it was made from, and does not expose the
                 # number of the copy.
                 is_hidden = is_opaque_handle(type(part)) or type(part) is mmap.mmap
-                if is_hidden and depth <= _MAX_OPAQUE_DEPTH and not are_numbers:
+                if is_hidden and depth <= MAX_OWN_DEPTH and not are_numbers:
                     return True
                 found |= handles_of(part, known, by_value=True)
     return len(found) >= _MIN_HANDLE_SHARE * wanted > 0

@@ -34,8 +34,8 @@ _POINTER_BYTES: Final = 8
 _MAX_NAME_LENGTH: Final = 40
 # From here on, a number may be an address, a random one or an account.
 _MIN_LARGE: Final = 10_000
-# The parts of an entry that are sized.
-_MAX_PARTS: Final = 200
+# The parts of an entry that are sized or searched.
+MAX_PARTS: Final = 200
 
 # These bypass the metaclass, which may override attribute access.
 mro_of = type.__dict__["__mro__"].__get__
@@ -249,7 +249,7 @@ def _own_parts(obj: object, beside: object) -> list[tuple[int, object]]:
 def _sized_parts(obj: object) -> dict[int, object]:
     # A traceback keeps the variables of its frames.
     return parts_of(
-        walk((obj,), lambda part: type(part) is types.FrameType or not is_shared(part), _MAX_PARTS)
+        walk((obj,), lambda part: type(part) is types.FrameType or not is_shared(part), MAX_PARTS)
     )
 
 

@@ -14,13 +14,11 @@ from functools import cache, partial
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MethodType
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.inspection import instance_dict, is_shared, walk
+from pytest_leakcheck.attribution.inspection import MAX_PARTS, instance_dict, is_shared, walk
 from pytest_leakcheck.probes import clock
 
 # A callback that uses one of these may start the next timer, which then holds the same.
 _STARTS_TIMER: Final = frozenset({"Timer", "call_at", "call_later"})
-# The parts of what a scheduled call is made with.
-_MAX_PARTS: Final = 200
 _SUSPENDED: Final = (AsyncGeneratorType, CoroutineType, GeneratorType)
 _FUTURES: Final = ("Future", "_PyFuture", "Task", "_PyTask")
 # Seconds to wait until a thread waits.
@@ -101,7 +99,7 @@ def _scheduled_calls() -> Iterator[Timer]:
         # That a wait ends does not end what waits.
         parts = (
             part
-            for level in walk(held, lambda part: not is_shared(part), _MAX_PARTS)
+            for level in walk(held, lambda part: not is_shared(part), MAX_PARTS)
             for part in level.values()
         )
         if not any(type(part) in _SUSPENDED or type(part) in futures for part in parts):

@@ -11,6 +11,10 @@ from weakref import WeakSet
 
 from pytest_leakcheck.probes.base import NotInUse, Stateless, Unavailable
 
+# The largest block that the interpreter serves from pools of its own (Objects/obmalloc.c); larger
+# ones come from malloc, which counts no pool.
+MAX_POOL_BYTES: Final = 512
+
 
 class Objects(Stateless):
     """``object``: live gc-tracked objects created since ``gc.freeze()``.

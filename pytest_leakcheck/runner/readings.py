@@ -38,6 +38,7 @@ from pytest_leakcheck.probes.native_heap import Heap
 from pytest_leakcheck.probes.own_descriptors import count_overwritten
 from pytest_leakcheck.probes.processes import TREE, Tree, process_tree
 from pytest_leakcheck.probes.reference_counts import References
+from pytest_leakcheck.probes.runtime_counters import MAX_POOL_BYTES
 
 # What reading one counter may cost on average per row (an iteration has one row): 0.2 us, plus half
 # a percent of the time of an iteration.
@@ -62,8 +63,6 @@ _WIDTH: Final = 5
 MEMORY_BYTES: Final = tuple(
     name for name in exhausting("memory") if find_resource(name).unit == "bytes"
 )
-# The largest block that the interpreter's own allocator serves, whose arenas are mapped memory.
-_MAX_BLOCK_BYTES: Final = 512
 
 
 class Instruments:
@@ -454,7 +453,7 @@ class Samples:
     def exact_rate(self) -> float:
         """Return how many bytes per row the exact counters of memory show at most."""
         exact = {name: 1 for name in MEMORY_BYTES if not find_resource(name).resolution} | {
-            BLOCKS: _MAX_BLOCK_BYTES
+            BLOCKS: MAX_POOL_BYTES
         }
         return sum(
             self.judged_growth(name).slope * each for name, each in exact.items() if self.has(name)

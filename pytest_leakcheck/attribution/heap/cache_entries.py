@@ -16,12 +16,10 @@ from pytest_leakcheck.attribution.handles import handles_of, is_opaque_handle
 from pytest_leakcheck.attribution.heap.growing_containers import newcomers
 from pytest_leakcheck.model.resources import RESIDENT, Resource, find_resource
 from pytest_leakcheck.probes.garbage_collector import has_frozen
+from pytest_leakcheck.probes.runtime_counters import MAX_POOL_BYTES
 
 # The parts of all entries that count.
 _MAX_PARTS: Final = 200_000
-# pymalloc serves requests of up to 512 bytes from its own arenas, which malloc does not count
-# (Objects/obmalloc.c).
-_MAX_PYMALLOC_BYTES: Final = 512
 # Bytes of a lock, which files and threads contain. Although a lock is small, malloc allocates it.
 _LOCK_BYTES: Final = 64
 # Blocks of a container: the object, its entries, and often a table of them.
@@ -114,7 +112,7 @@ def _sum_bytes(resource: Resource, parts: Collection[object]) -> float:
     """Sum the bytes that count; infinite with parts of extension types but arrays and NumPy's."""
     arrays = inspection.array_types()
     # Without pymalloc, `sys.getallocatedblocks` returns 0, and malloc serves small requests too.
-    least = 0 if resource.name == RESIDENT or not sys.getallocatedblocks() else _MAX_PYMALLOC_BYTES
+    least = 0 if resource.name == RESIDENT or not sys.getallocatedblocks() else MAX_POOL_BYTES
     total = 0
     for part in parts:
         kind = type(part)

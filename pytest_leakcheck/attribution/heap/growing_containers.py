@@ -22,7 +22,7 @@ from typing import Any, Final
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.probes.runtime_counters import with_subclasses
 
-# Number of objects whose referents are read in one call into C: their list stays in the CPU cache.
+# Number of objects whose referents are read in one call into C.
 _CHUNK_SIZE: Final = 1024
 # Size of the largest value, in bytes, that is not recorded: most strings are names.
 _MAX_SMALL_VALUE: Final = 200
@@ -277,7 +277,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     untracked: dict[int, dict[Any, Any]] = {}
     # Read everything about an object in one pass, because fetching an object from memory takes
     # longer than reading it.
-    for some in _chunks(objects):
+    for some in in_chunks(objects):
         # Look types up by ``id()``, because hashing a class may run code of its metaclass.
         kinds = list(map(id, map(type, some)))
         found.kinds.update(kinds)
@@ -306,7 +306,7 @@ def _walk(*, values: bool, known: Collection[int] | None = None) -> _Found:
     if values:
         if known is not None:
             rest = [one for one in rest if id(one) in known]
-        for some in _chunks(rest):
+        for some in in_chunks(rest):
             found.holders += _find_holders(some, gc.get_referents(*some), arrays)
     return found
 
@@ -320,7 +320,8 @@ def _derived_types() -> set[int]:
     }
 
 
-def _chunks(objects: Sequence[object]) -> Iterator[list[object]]:
+def in_chunks(objects: Sequence[object]) -> Iterator[list[object]]:
+    """Yield lists of so many objects that they stay in the CPU cache while C code reads them."""
     return (list(objects[at : at + _CHUNK_SIZE]) for at in range(0, len(objects), _CHUNK_SIZE))
 
 

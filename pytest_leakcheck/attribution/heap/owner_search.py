@@ -22,7 +22,7 @@ from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from pytest_leakcheck.attribution import inspection
-from pytest_leakcheck.attribution.handles import stand_for
+from pytest_leakcheck.attribution.handles import MAX_OWN_DEPTH, SAMPLE_SIZE, stand_for
 from pytest_leakcheck.attribution.heap.growing_containers import (
     LEAST,
     MOST,
@@ -30,6 +30,7 @@ from pytest_leakcheck.attribution.heap.growing_containers import (
     are_shares,
     bytes_gained,
     fitting,
+    in_chunks,
 )
 from pytest_leakcheck.attribution.heap.object_kinds import AUXILIARY_TYPES, accompanies, kind_of
 from pytest_leakcheck.attribution.heap.reference_paths import (
@@ -53,15 +54,9 @@ _MAX_OWNERS: Final = 8
 # the larger ones.
 _MIN_HELD_SHARE: Final = 0.8
 _MIN_ADDED_SHARE: Final = 0.1
-_MAX_SAMPLED: Final = 24
-_CHUNK_SIZE: Final = 1024
 # The most new objects, and levels of new referrers, to follow in one search.
 _MAX_REACHED: Final = 1_000_000
 _MAX_LEVELS: Final = 10
-# An entry refers to what it follows at this level of its parts at most: itself, in its attributes,
-# in their dict.
-_MAX_WEAK_DEPTH: Final = 3
-_MAX_PARTS: Final = 200
 # These bypass attributes of derived types.
 _target_of: Final[Callable[[Any], object]] = weakref.ref.__call__
 _callback_of: Final[Callable[[Any], object]] = weakref.ref.__dict__["__callback__"].__get__
@@ -149,9 +144,8 @@ class _Search:
         # and makes it a ring.
         objects = [one for one in gc.get_objects() if type(one) is not ModuleType]
         older = [one for one in objects if id(one) not in self.new and id(one) not in self.skipped]
-        for at in range(0, len(older), _CHUNK_SIZE):
+        for some in in_chunks(older):
             self.check_time()
-            some = older[at : at + _CHUNK_SIZE]
             # Read many objects in one call into C, because few of them refer to a new object.
             if self.new.isdisjoint(map(id, gc.get_referents(*some))):
                 continue
@@ -182,8 +176,10 @@ class _Search:
         # refers to in another way as well.
         parts = inspection.parts_of(
             islice(
-                inspection.walk((entry,), lambda part: not inspection.is_shared(part), _MAX_PARTS),
-                _MAX_WEAK_DEPTH,
+                inspection.walk(
+                    (entry,), lambda part: not inspection.is_shared(part), inspection.MAX_PARTS
+                ),
+                MAX_OWN_DEPTH,
             )
         )
         for part in parts.values():
@@ -406,7 +402,7 @@ def _is_held_by_us(obj: object) -> bool:
         ]
         if any(map(is_ours, referrers)):
             return True
-        level = [other for other in referrers if id(other) not in seen][:_MAX_SAMPLED]
+        level = [other for other in referrers if id(other) not in seen][:SAMPLE_SIZE]
         seen.update(map(id, level))
     return False
 
@@ -431,7 +427,7 @@ def _find_owners_of_survivors(
     lasting = _select_largest([hold for hold in largest if path_to[id(hold)]], count)
     for hold in lasting:
         path = path_to[id(hold)]
-        some = [one for one in survivors if id(one) in hold.reached][-_MAX_SAMPLED:]
+        some = [one for one in survivors if id(one) in hold.reached][-SAMPLE_SIZE:]
         container = search.growing.get(id(hold.holder))
         gained = container.gained / iterations if container else 0.0
         text = inspection.describe_many(some, len(hold.reached))
@@ -474,7 +470,7 @@ def _report_unheld(survivors: Sequence[object], search: _Search) -> Holders:
     # C code may hold a new object that refers to the survivors, such as the function whose closure
     # contains them.
     if lost := references_outside(
-        with_referrers(heads[-_MAX_SAMPLED:], search.new - search.skipped)
+        with_referrers(heads[-SAMPLE_SIZE:], search.new - search.skipped)
     ):
         return Holders((), f"{say_references(lost)} held outside Python objects (C)")
     return Holders((), "their owner was not found")
@@ -495,7 +491,7 @@ def with_referrers(
         wanted = (
             one for one in others if new is None or (id(one) in new and type(one) is not FrameType)
         )
-        level = list(islice(wanted, _MAX_SAMPLED))
+        level = list(islice(wanted, SAMPLE_SIZE))
         found.update((id(one), one) for one in level)
         if not level:
             break
@@ -542,7 +538,7 @@ def _describe_growing(
 
 def _newest_payloads(container: GrowingContainer) -> list[object]:
     """Return what new entries retain: the value, or the key of a dict that is used as a set."""
-    pairs = inspection.last_entries(container.holder, min(container.gained, _MAX_SAMPLED))
+    pairs = inspection.last_entries(container.holder, min(container.gained, SAMPLE_SIZE))
     trivial = _TRIVIAL_TYPES if inspection.container_kind(container.holder) is dict else ()
     return [key if any(type(value) is kind for kind in trivial) else value for key, value in pairs]
 

@@ -29,9 +29,11 @@ from pytest_leakcheck.attribution.call_paths import (
     text_of,
     with_functions,
 )
+from pytest_leakcheck.attribution.handles import SAMPLE_SIZE
 from pytest_leakcheck.model.culprit import Culprit, Owner, Share, Site, Step
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.processes import others_run
+from pytest_leakcheck.probes.runtime_counters import MAX_POOL_BYTES
 
 # The possible numbers of stack frames recorded per allocation, each with a factor: how much more
 # time tracing may add than with one frame, with which it starts. One alone made JSON processing of
@@ -42,8 +44,6 @@ DEPTHS: Final = {64: 6.0, 12: 3.0, 1: 1.0}
 _MAX_SLOWDOWN: Final = 8.0
 # Seconds. The slowdown of a shorter iteration is computed as if it took this long untraced.
 _MIN_PLAIN_SECONDS: Final = 0.001
-# Bytes. Python takes larger blocks from malloc, not from its own pools (Objects/obmalloc.c).
-_MAX_POOL_BLOCK_BYTES: Final = 512
 # Other threads rest if in this time they have worked for less than that: the clocks are read one
 # after the other.
 _QUIET_SECONDS: Final = 0.002
@@ -95,7 +95,7 @@ class Allocations:
         self._objects: list[dict[_Stack, _Sum]] | None = [] if of_objects else None
         # The call stacks of all of these, each once: they are traced too, and have up to 65 blocks.
         self._stacks: dict[_Stack, _Stack] = {}
-        self._min_size = _MAX_POOL_BLOCK_BYTES + 1 if of_heap else 0
+        self._min_size = MAX_POOL_BYTES + 1 if of_heap else 0
         self._plain = plain_seconds
         self._depth = 1
         self._chosen = self._theirs = tracemalloc.is_tracing()
@@ -345,9 +345,6 @@ _ENTRY_BYTES: Final = 64
 # number of looks.
 _MIN_RISE: Final = 1.1
 _MAX_LOOKS: Final = 10
-# The maximum number of entries of a container that are measured; the size of the others is
-# extrapolated.
-_MAX_ENTRIES_MEASURED: Final = 32
 _NOT_ALLOCATED_BY_PYTHON: Final = (
     "not allocated by Python: allocations in C are not traced to a line"
 )
@@ -511,7 +508,7 @@ def _iter_held(frame: FrameType) -> Iterator[tuple[tuple[str, ...], object]]:
 
 def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
     """Describe a peak's owner; the names are a variable and perhaps an attribute with a dot."""
-    entries = list(islice(_iter_entries(held), _MAX_ENTRIES_MEASURED))
+    entries = list(islice(_iter_entries(held), SAMPLE_SIZE))
     holds = (
         inspection.describe_many(entries, inspection.length(held))
         if entries
@@ -534,9 +531,7 @@ def _make_owner(function: str, names: tuple[str, ...], held: Any) -> Owner:
 def _estimate_size(obj: object) -> float:
     """Estimate the bytes that an object holds, for a large container from some of its entries."""
     count = inspection.length(obj)
-    some = list(islice(_iter_entries(obj), 0, None, max(1, count // _MAX_ENTRIES_MEASURED)))[
-        :_MAX_ENTRIES_MEASURED
-    ]
+    some = list(islice(_iter_entries(obj), 0, None, max(1, count // SAMPLE_SIZE)))[:SAMPLE_SIZE]
     return (
         count * sum(map(inspection.own_size, some)) / len(some)
         if some

@@ -40,7 +40,8 @@ _MAX_BESIDE_MAIN_RATIO: Final = 0.5
 # What a call returns may be a copy of what leaks if new Python objects hold at least this share of
 # the growth in it.
 _MIN_COPY_RATIO: Final = 0.8
-_MAX_FLOWS_SHOWN: Final = 4
+# The most calls, lines or C functions that a reason lists.
+MAX_SHOWN: Final = 4
 # A line, and the name of the function that it calls.
 _Call: TypeAlias = tuple[int, str]
 
@@ -494,4 +495,4 @@ def _format_flows(kept: Mapping[_Call, int], own: int) -> str:
     parts = [(amount, f"line {line} {name}()") for (line, name), amount in kept.items()]
     parts.append((own, "its own lines"))
     parts.sort(key=lambda part: -abs(part[0]))
-    return ", ".join(f"{text}: {amount:+d}" for amount, text in parts[:_MAX_FLOWS_SHOWN] if amount)
+    return ", ".join(f"{text}: {amount:+d}" for amount, text in parts[:MAX_SHOWN] if amount)

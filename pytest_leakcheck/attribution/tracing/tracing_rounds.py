@@ -44,7 +44,7 @@ from pytest_leakcheck.attribution.tracing.allocations import (
     python_traced,
 )
 from pytest_leakcheck.attribution.tracing.backends import Lines, Tracer
-from pytest_leakcheck.attribution.tracing.call_tree import CallTree
+from pytest_leakcheck.attribution.tracing.call_tree import MAX_SHOWN, CallTree
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival, Arrivals
 from pytest_leakcheck.attribution.tracing.traced_children import TracedChildren
 from pytest_leakcheck.attribution.tracing.tracer import MOST_OF_GROWTH, OWN, is_wait
@@ -91,7 +91,6 @@ _MAX_EXCESS_RATIO: Final = 2.0
 _NO_CALL_SEEN: Final = "no traced call of this process created one"
 _SCATTERED: Final = "created in several places, none of which accounts for half of them"
 _IN_ANOTHER_THREAD: Final = "a thread that ran before the search may have created it, which this Python cannot trace; its work came from "
-_MAX_LINES_SHOWN: Final = 3
 _NO_ITERATION_LEFT: Final = "no iteration was left to trace its calls"
 _NO_TIME_LEFT: Final = OutOfTime("no time was left to trace its calls")
 _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
@@ -309,7 +308,7 @@ def _why_unseen(tracer: Tracer, handed_in: Sequence[str]) -> str:
     if tracer.interrupted:
         return tracer.interrupted
     if handed_in:
-        return _IN_ANOTHER_THREAD + " or ".join(handed_in[:_MAX_LINES_SHOWN])
+        return _IN_ANOTHER_THREAD + " or ".join(handed_in[:MAX_SHOWN])
     return _TOO_MANY_CALLS if tracer.throttle.coarse else ""
 
 
@@ -583,7 +582,6 @@ def _find_most_common(
 
 # Number of traced iterations. It is small because the stack of each allocation in them is unwound.
 _TRACED_ITERATIONS: Final = 4
-_MAX_FUNCTIONS_SHOWN: Final = 4
 # Function names of the interpreter begin with these. The native stack is read outwards up to the
 # first of them.
 _INTERPRETER_PREFIXES: Final = (
@@ -655,9 +653,7 @@ def find_most(records: Iterable[Any], wanted: float) -> Creation | None:
         names = takewhile(lambda name: not name.startswith(_INTERPRETER_PREFIXES), outwards)
         functions = dict.fromkeys(name for name in names if not name.startswith("<"))
         if line := line_of(path):
-            by_line[line].append(
-                (record.size, Creation(path, native=tuple(functions)[:_MAX_FUNCTIONS_SHOWN]))
-            )
+            by_line[line].append((record.size, Creation(path, native=tuple(functions)[:MAX_SHOWN])))
     sizes = {line: sum(size for size, _made in some) for line, some in by_line.items()}
     fitting = {
         line: size

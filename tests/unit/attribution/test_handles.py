@@ -7,7 +7,7 @@ import socket
 import sqlite3
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,13 @@ def test_mappings_are_told_by_file_with_what_they_have_gained() -> None:
     )
 
 
+@pytest.mark.parametrize(("pages", "is_told"), [(9, False), (11, True)])
+def test_a_mapping_is_told_from_a_tenth_of_what_was_gained(pages: int, *, is_told: bool) -> None:
+    now = f"1000000-{0x1000000 + (100 - pages) * 4096:x} rw-p 0 00:00 0 [heap]\n7000000-{0x7000000 + pages * 4096:x} r--p 0 08:01 1 /a"
+    before, after = Identities({}, {}, {}, {}), Identities({}, {}, {}, {}, maps=now.encode())
+    assert [one.what for one in survivors(before, after)["mmap"]] == ["[heap]", "/a"][: 1 + is_told]
+
+
 def test_a_socket_says_whom_it_talks_to() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -228,18 +235,38 @@ def test_the_folder_that_is_listed_has_no_number_of_a_file_that_was_closed() -> 
     assert number not in open_files("self", {number: "closed"})
 
 
-def test_what_has_changed_is_found_without_listing_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    listings: list[int] = []
+@pytest.fixture
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Gains an entry whenever all descriptors are listed."""
+    found: list[int] = []
 
     def listing(*given: Any) -> dict[int, str]:
-        listings.append(0)
+        found.append(0)
         return open_files(*given)
 
+    monkeypatch.setattr(handles, "open_files", listing)
+    return found
+
+
+@pytest.mark.parametrize(("place", "lists_all"), [(31, False), (32, True)])
+def test_a_new_descriptor_is_looked_for_among_the_32_lowest_free_numbers(
+    place: int, *, lists_all: bool, listings: list[int]
+) -> None:
+    with closing(process_tree()) as tree, open(os.devnull, "rb") as file, ExitStack() as stack:  # noqa: PTH123
+        tree.open()
+        changed, known = ChangedFiles(tree.own_fds), open_files()
+        listings.clear()
+        number = sorted({*range(1000)} - {*known})[place]
+        stack.callback(os.close, fcntl.fcntl(file.fileno(), fcntl.F_DUPFD, number))
+        assert number in changed(known)
+        assert bool(listings) is lists_all
+
+
+def test_what_has_changed_is_found_without_listing_all(listings: list[int]) -> None:
     with closing(process_tree()) as tree, ExitStack() as stack:
         tree.open()
         changed = ChangedFiles(tree.own_fds)
         known: Mapping[int, str] = open_files()
-        monkeypatch.setattr(handles, "open_files", listing)
 
         def check(reads_all: bool) -> None:
             nonlocal known
@@ -272,6 +299,31 @@ def test_an_object_of_c_stands_for_no_number_that_python_has_got() -> None:
         assert stand_for(hidden, numbers)
         assert not stand_for(hidden, numbers, are_numbers=True)
     assert stand_for([(number,) for number in numbers], numbers, are_numbers=True)
+
+
+def numbered(count: int, stands: Callable[[int], bool]) -> tuple[list[tuple[object, ...]], range]:
+    """Entries of which some have the number of a handle, and the numbers of all handles."""
+    return [(1000 + at if stands(at) else "",) for at in range(count)], range(1000, 1000 + count)
+
+
+@pytest.mark.parametrize(("known", "are_enough"), [(7, False), (8, True)])
+def test_entries_stand_for_handles_if_eight_of_ten_do(known: int, *, are_enough: bool) -> None:
+    assert stand_for(*numbered(10, lambda at: at < known)) is are_enough
+
+
+@pytest.mark.parametrize(("count", "is_sampled"), [(47, False), (72, True)])
+def test_of_many_entries_every_so_manyth_is_inspected_so_that_24_are(count: int, *, is_sampled: bool) -> None:
+    """One in three stands for a handle: with 72 entries, these are the sample."""
+    assert stand_for(*numbered(count, lambda at: at % 3 == 0)) is is_sampled
+
+
+@pytest.mark.parametrize(("levels", "counts"), [(2, True), (3, False)])
+def test_an_object_of_c_counts_in_an_attribute_of_the_entry_and_no_deeper(levels: int, *, counts: bool) -> None:
+    with closing(sqlite3.connect(":memory:")) as hidden:
+        part: object = hidden
+        for _ in range(levels):
+            part = [part]
+        assert stand_for([(part,)], [1000]) is counts
 
 
 def test_a_child_that_ends_while_children_are_listed_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,12 @@ async def _work() -> None:
     """Do nothing."""
 
 
+@pytest.mark.parametrize(("parts", "is_sized"), [(198, True), (199, False)])
+def test_of_an_entry_no_more_than_200_objects_are_looked_into(parts: int, *, is_sized: bool) -> None:
+    entry = [[bytes(10_000)], *([] for _ in range(parts - 1))]
+    assert (inspection.own_size(entry) > 20_000) is is_sized
+
+
 def test_a_size_is_the_objects_own_and_no_code_of_its_class_tells_it() -> None:
     class Liar:
         __slots__ = ("one",)
@@ -110,7 +116,8 @@ class _Mode(enum.Enum):
         (b"S3cret", "a bytes of 6"),
         (12.5, "a float"),
         (("S3cret", 1), "a tuple"),
-        (8080, "8080"),
+        (9_999, "9999"),
+        (10_000, "a int"),
         (-1, "-1"),
         (True, "True"),
         (None, "None"),
@@ -122,3 +129,14 @@ class _Mode(enum.Enum):
 )
 def test_of_a_key_only_what_is_a_constant_of_the_program_is_shown(key: object, shown: str) -> None:
     assert inspection.show_key(key) == shown
+
+
+@pytest.mark.parametrize(("length", "shown"), [(40, 40), (41, 40), (80, 40)])
+def test_a_name_of_more_than_40_characters_is_shortened(length: int, shown: int) -> None:
+    name = inspection.show_name("x" * length)
+    assert len(name) == shown + len("''")
+    assert ("…" in name) is (length > shown)
+
+
+def test_the_amount_of_a_tuple_is_that_of_its_pointers() -> None:
+    assert amount((1, 2, 3)) == sys.getsizeof((1, 2, 3)) - sys.getsizeof(())

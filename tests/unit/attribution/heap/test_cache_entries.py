@@ -1,13 +1,14 @@
-"""Objects that only a cache holds are counted; those to which anything else refers are not."""
+"""What a cache retains: objects that only it holds, blocks and bytes."""
 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from pytest_leakcheck.attribution.heap.cache_entries import count_exclusive
+from pytest_leakcheck.attribution.heap.cache_entries import count_exclusive, retained
 
 
 class Page:
@@ -41,3 +42,25 @@ def test_what_is_kept_elsewhere_as_well_does_not_count(cache: dict[str, object])
     cycle.append(cycle)
     del cycle
     assert count_exclusive([cache]) == 0, "freeing the cycle takes the collector"
+
+
+class Small:
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "size"),
+    [(bytes(300), 0), (bytes(600), sys.getsizeof(bytes(600))), (Small(), 64), ([Small(), bytes(600)], 64 + 633)],
+)
+def test_bytes_are_those_that_malloc_may_serve_and_a_lock_of_each_object(entry: object, size: int) -> None:
+    assert retained("heap", [entry], ()) == size
+
+
+def test_a_container_has_up_to_three_blocks_and_another_object_one() -> None:
+    assert retained("block", [["text", {1: 1.5}]], ()) == 3 + 1 + 3 + 2
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(("number", "counted"), [(199_999, 2), (200_000, 1)])
+def test_200_000_entries_are_not_looked_into(number: int, counted: int) -> None:
+    assert retained("object", [[[]], *map(float, range(1, number))], ()) == counted

@@ -135,3 +135,31 @@ def test_a_cycle_of_functions_alone_is_named_by_them() -> None:
     (name,) = cycle_of(closes)
     assert name.endswith("closes.<locals>.again")
     assert name.startswith("function ")
+
+
+def test_objects_of_half_the_size_of_the_largest_hold_what_is_retained() -> None:
+    texts = [bytes(100_000), bytes(60_000), bytes(40_000)]
+    assert largest_in([texts], 1) == {*map(id, texts[:2])}
+
+
+@pytest.mark.parametrize(("before", "named"), [(4_990, ("Window",)), (5_000, ())])
+def test_a_cycle_is_looked_for_among_5000_objects(before: int, named: tuple[str, ...]) -> None:
+    one = Window()
+    one.me = one  # type: ignore[attr-defined]
+    assert name_cycles([*[Container()] * before, one], 1) == named
+
+
+class Link:
+    """Refers to the next one, and perhaps to one beside it, without a dict."""
+
+    __slots__ = ("beside", "following")
+
+
+@pytest.mark.parametrize(("place", "length"), [(45, 2), (55, 100)])
+def test_a_shorter_cycle_is_looked_for_from_the_50_nearest_objects(place: int, length: int) -> None:
+    ring = [Link() for _ in range(100)]
+    for one, following in zip(ring, [*ring[1:], ring[0]], strict=True):
+        one.following = following  # type: ignore[attr-defined]
+    ring[place].beside = beside = Link()  # type: ignore[attr-defined]
+    beside.following = ring[place]  # type: ignore[attr-defined]
+    assert name_cycles([*ring, beside], 1) == ("Link",) * length

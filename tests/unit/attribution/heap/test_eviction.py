@@ -48,6 +48,14 @@ def test_a_bound_that_is_exceeded_is_none(module: Any) -> None:
     assert find_eviction(own) == Eviction("Own.__setitem__()")
 
 
+@pytest.mark.parametrize(("most", "bound"), [(9_000_000, 9_000_000), (11_000_000, 0)])
+def test_a_bound_of_more_than_ten_million_is_none(
+    module: Any, monkeypatch: pytest.MonkeyPatch, most: int, bound: int
+) -> None:
+    monkeypatch.setattr(module, "MOST", most)
+    assert getattr(find_eviction(module.TABLE), "bound", 0) == bound
+
+
 def test_a_container_from_which_nothing_is_removed_has_none(module: Any) -> None:
     cache = module.Cache()
     assert find_eviction(cache.others) is find_eviction(module.LEFT) is None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from pytest_leakcheck.attribution.heap.growing_containers import GrowingContainer
-from pytest_leakcheck.attribution.heap.object_kinds import kind_of_entries, kinds_of
+from pytest_leakcheck.attribution.heap.object_kinds import _graph_keeps, _list_nodes, kind_of_entries, kinds_of
 from pytest_leakcheck.attribution.tracing.call_tree import CallTree
 from pytest_leakcheck.model.culprit import Remainder
 
@@ -78,3 +82,29 @@ def test_what_several_objects_share_is_told_once_and_what_replaced_others_is_not
     assert (held.what, held.note.partition(",")[0]) == ("bytearray", "10")
     assert kinds_of(kept, 4, 0.5, more={id(Wrapper): 4}) != ()
     assert kinds_of(kept, 4, 0.5, more={id(Wrapper): 1}) == ()
+
+
+def test_the_five_most_frequent_kinds_are_told() -> None:
+    kinds = [type(f"Kind{number}", (), {"__slots__": ()}) for number in range(12)]
+    found = kinds_of([kind() for number, kind in enumerate(kinds) for _ in range(10 + number)], 10, 0.5)
+    assert [one.what for one in found] == ["Kind11", "Kind10", "Kind9", "Kind8", "Kind7"]
+
+
+class Operation:
+    """Of a graph of torch."""
+
+    next_functions: tuple[tuple[Any, int], ...] = ()
+
+
+@pytest.mark.parametrize(("later", "keeps"), [(2, True), (3, False)])
+def test_the_graphs_of_the_three_newest_tensors_are_looked_into(later: int, *, keeps: bool) -> None:
+    kept, without = SimpleNamespace(grad_fn=Operation()), SimpleNamespace(grad_fn=None)
+    assert _graph_keeps([kept, *[without] * later], kept) is keeps
+
+
+@pytest.mark.parametrize(("operations", "listed"), [(9_000, 9_000), (12_000, 9_999)])
+def test_a_graph_is_followed_for_up_to_10_000_operations(operations: int, listed: int) -> None:
+    graph = [Operation() for _ in range(operations)]
+    for one, following in pairwise(graph):
+        one.next_functions = ((following, 0),)
+    assert sum(1 for _ in _list_nodes(graph[0])) == listed

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -224,3 +225,42 @@ def test_the_signal_is_one_that_nobody_handles() -> None:
         assert traced_children._PREPARED[0].number != number
     finally:
         signal.signal(number, earlier)
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[traced_children._Tracer]:
+    """A tracer of this thread that finds nothing new; it traces again if it is set."""
+    monkeypatch.setattr(traced_children, "count_open", lambda: 7)
+    monkeypatch.setattr(traced_children, "_times_of_other_threads", dict)
+    before = sys.gettrace()
+    sys.settrace(None)
+    tracer = traced_children._Tracer(str(tmp_path / "seen"), None, collects=False)
+    sys.settrace(None)
+    yield tracer
+    sys.settrace(before)
+
+
+def test_a_function_that_opens_nothing_is_traced_for_10_000_lines(look: traced_children._Tracer) -> None:
+    def count() -> int:
+        number = 0
+        while number < 15_000:
+            number += 1
+        return number
+
+    sys.settrace(look._global_trace)
+    count()
+    sys.settrace(None)
+    assert 9_900 < look._events[count.__code__] < 10_100
+
+
+def test_a_child_is_traced_for_eight_seconds_of_events(
+    look: traced_children._Tracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event takes a second."""
+    seconds = iter(range(100))
+    monkeypatch.setattr(traced_children, "monotonic", lambda: next(seconds))
+    looks = 0
+    while traced_children._TOO_MANY_LINES not in Path(look._file).read_text() and looks < 40:
+        look._look(sys._getframe(), 0)
+        looks += 1
+    assert looks == 9

@@ -5,20 +5,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from pytest_leakcheck.attribution.handles import HandleKind
 from pytest_leakcheck.attribution.tracing import tracing_rounds
+from pytest_leakcheck.attribution.tracing.backends import Tracer
 from pytest_leakcheck.attribution.tracing.created_handles import Arrival
 from pytest_leakcheck.attribution.tracing.tracing_rounds import (
     Creation,
     Schedule,
     charge,
+    find_line,
     find_most,
     follow,
+    list_new,
     load_memray,
     trace_allocations,
     trace_natively,
@@ -97,6 +102,78 @@ def test_a_rare_growth_gets_enough_iterations_for_three_rounds(rate: float, roun
 
 
 HERE = __file__
+
+
+def count_steps(rounds: Generator[None, None, Creation]) -> int:
+    """How many iterations it takes."""
+    return sum(1 for _ in rounds)
+
+
+def test_an_exact_counter_takes_three_iterations_after_the_warm_up_and_a_counter_of_blocks_eight() -> None:
+    endless = schedule(float("inf"))
+    assert count_steps(list_new("thread", 1.0, endless)) == 1 + 3
+    assert count_steps(charge(lambda: 0, 1.0, 1.0, endless)) == 1 + 8
+
+
+@pytest.mark.parametrize(("size", "iterations"), [(1030, 1 + 8), (1050, 1 + 3)])
+def test_the_line_of_blocks_that_malloc_caches_takes_more_iterations(size: int, iterations: int) -> None:
+    code = count_steps.__code__
+    made = Creation((Site(HERE, code.co_firstlineno, "count_steps"),), code=code, in_line=False)
+    rounds = find_line(made, lambda: 0, size, schedule(float("inf")), of_heap=True)
+    assert count_steps(rounds) == iterations
+
+
+def test_memray_traces_four_iterations_after_the_warm_up() -> None:
+    pytest.importorskip("memray")
+    assert count_steps(trace_natively(UNKNOWN, 100.0, 1.0, schedule(float("inf")))) == 1 + 4
+
+
+@pytest.mark.parametrize(("plain", "longest"), [(0.001, 0.1), (0.02, 0.2)])
+def test_memory_of_objects_is_counted_for_ten_iterations_and_at_least_a_tenth_of_a_second(
+    plain: float, longest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def tracer(*arguments: Any) -> Tracer:
+        given.append(arguments[2:])
+        return Tracer(*arguments)
+
+    monkeypatch.setattr(tracing_rounds, "Tracer", tracer)
+    list(charge(lambda: 0, 5000.0, 1.0, Schedule(plain, float("inf"), lambda: None, lambda: 0), of_c=True))
+    assert given == [(), (longest,)]
+
+
+@pytest.mark.parametrize(("left", "begins"), [(1.2, False), (1.3, True)])
+def test_an_iteration_begins_if_a_quarter_more_time_is_left_than_the_last_one_took(
+    left: float, *, begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing_rounds, "clock", SimpleNamespace(monotonic=lambda: 0.0))
+    iterations = Schedule(1.0, left, lambda: None, lambda: 0).iterations(1.0)
+    assert (next(iterations, None) == 0) is begins
+
+
+# A round has five rises that count.
+@pytest.mark.parametrize(
+    ("rounds", "share", "rises", "goes_on"),
+    [(1, 0.9, 0, True), (1, 1.0, 0, False), (2, 1.0, 1, False), (2, 1.0, 2, True)],
+)
+def test_a_growth_has_ended_if_five_rises_were_expected_and_few_were_seen(
+    rounds: int, share: float, rises: int, *, goes_on: bool
+) -> None:
+    steps = iter([0, 0, *[1] * rises, *[0] * 20])
+    levels = accumulate(steps)
+    read = Schedule(0.0, float("inf"), lambda: None, lambda: next(levels))
+    for _ in range(rounds):
+        list(read.iterations(1.0))
+    assert read.has_grown(1.0, share) is goes_on
+
+
+def test_of_several_lines_that_may_have_handed_the_work_in_four_are_listed() -> None:
+    tracer: Any = SimpleNamespace(interrupted="")
+    why = tracing_rounds._why_unseen(tracer, [f"line {number}" for number in range(9)])
+    assert why.endswith("line 0 or line 1 or line 2 or line 3")
+
+
 UNKNOWN = Creation(why="it is allocated in one call and freed in another")
 IN_C = (("pool_alloc", "pool.c", 4), ("<unknown>", "?", 0), ("decode", "av.c", 9), ("PyObject_Call", "call.c", 1))
 
@@ -131,6 +208,11 @@ def test_what_makes_out_less_than_half_is_not_named() -> None:
     assert beside
     assert beside.path[-1].line == 8
     assert find_most([], 0) is None
+
+
+@pytest.mark.parametrize(("size", "is_named"), [(490, False), (510, True), (1900, True), (2100, False)])
+def test_a_line_that_retains_half_to_twice_the_growth_is_named(size: int, *, is_named: bool) -> None:
+    assert (find_most([Retained(size, 7)], 1000) is not None) is is_named
 
 
 def test_a_profiler_that_is_active_is_left_alone() -> None:
