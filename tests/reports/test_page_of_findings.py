@@ -124,7 +124,7 @@ def test_the_page_is_written_in_the_run_and_holds_what_the_terminal_shows(projec
     block = outcome.text[outcome.text.index("fd +1.0/iter") : outcome.text.index("= leakcheck =")]
     # A word by itself, since a terminal wraps lines, and shortens a path. Three words are marks or labels, for which the
     # page has a form.
-    words = [word.removeprefix("…") for word in block.split() if word.strip("=")]
+    words = {part for word in block.split() for part in word.split("…") if part.strip("=")}
     assert {word for word in words if word not in text} == {"means", "<-", "next"}
     assert "2 tests: 1 leak" in text
     assert "1 not judged (1 without a mark)" in text
