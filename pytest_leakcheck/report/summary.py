@@ -58,6 +58,7 @@ class Tally:
         not_judged: Why each other test is not judged, in a few words; empty if it failed or was
             skipped by itself.
         out_of_time: How many tests are not judged on all resources, because their time was over.
+        rising: Those of them in which such a resource rose.
     """
 
     def __init__(self, findings: Iterable[Finding] = ()) -> None:
@@ -66,6 +67,7 @@ class Tally:
         self.red = False
         self.not_judged: dict[str, str] = {}
         self.out_of_time = 0
+        self.rising: list[str] = []
         self.seconds = 0.0
         # Of all tests, how many calls can raise, and how many were made to.
         self.failing: list[int] = []
@@ -98,6 +100,8 @@ class Tally:
         if finding.colour != "green":
             self.causes.setdefault(outcome, set()).add(finding.known or finding.fingerprint)
         self.out_of_time += bool(finding.out_of_time)
+        if any(one.resource in finding.out_of_time for one in finding.seen):
+            self.rising.append(finding.test)
         self.seconds += finding.recording.seconds
         self.unavailable |= finding.recording.unavailable
         self.not_forked.update(
@@ -153,13 +157,11 @@ class Tally:
 
     @property
     def memory_not_judged(self) -> str:
-        """In how many tests the time did not suffice to judge memory; empty if it did in all."""
-        tests = f"{self.out_of_time:,} of {len(self.worst):,} tests"
-        return (
-            f"memory not judged in {tests}, for lack of time: --leakcheck-max-time"
-            if self.out_of_time
-            else ""
-        )
+        """In which tests the time did not suffice to judge memory; empty if it did in all."""
+        if not self.out_of_time:
+            return ""
+        line = f"memory not judged in {self.out_of_time:,} of {len(self.worst):,} tests, for lack of time: --leakcheck-max-time"
+        return f"{line}; it rose in {format_tests(self.rising)}" if self.rising else line
 
     @property
     def failing_paths(self) -> list[str]:
@@ -208,7 +210,7 @@ def summary_lines(
             groups.setdefault(finding.known or finding.fingerprint, []).append(finding)
     for group in groups.values():
         yield from _group_lines(group)
-    if line := tally.memory_not_judged:
+    for line in fold(tally.memory_not_judged):
         yield "yellow", line
     green = [finding for finding in findings if finding.colour == "green" and finding.fault is None]
     for line in _sensitivity_lines(green) if wanted == "sensitivity" else ():

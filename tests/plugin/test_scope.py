@@ -68,7 +68,8 @@ def test_memory_of_a_slow_test_is_not_judged_and_said_so(project: Project) -> No
     ran = project.run("--leakcheck-scope=all", "--leakcheck-max-time=2")
     assert ran.last_line == "1 passed"
     assert "\n1 test: 1 ok · " in ran.text
-    assert "memory not judged in 1 of 1 tests, for lack of time: --leakcheck-max-time" in ran.text
+    assert "memory not judged in 1 of 1 tests, for lack of time: --leakcheck-max-time; it" in ran.text
+    assert "\n  rose in test_it.py::test_slow\n" in ran.text
     # A leak of what is counted is still one.
     project.write(
         "test_it.py",

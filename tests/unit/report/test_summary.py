@@ -6,7 +6,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Plan
 from pytest_leakcheck.judge.conclude_finding import Policy, Result, conclude
 from pytest_leakcheck.model.culprit import Remainder
-from pytest_leakcheck.model.finding import Finding, Verdict
+from pytest_leakcheck.model.finding import Finding, UnjudgedGrowth, Verdict
 from pytest_leakcheck.model.recording import Recording
 from pytest_leakcheck.report import GUIDE
 from pytest_leakcheck.report.summary import Tally, fold, summary_lines
@@ -103,6 +103,15 @@ def test_a_reason_that_does_not_fit_is_written_out_below() -> None:
     )
     _headline, _test, *below = shown(long)
     assert " ".join(line.strip() for _colour, line in below) == "rises and falls " * 6 + "; wait"
+
+
+def test_tests_whose_memory_rose_while_the_time_ended_are_named() -> None:
+    still = replace(finding("test_still", Verdict("fd", "ok")), out_of_time=("heap",))
+    rose = replace(still, test="test_rose", seen=(UnjudgedGrowth("heap", 100.0, 1300),))
+    line = "memory not judged in 2 of 2 tests, for lack of time: --leakcheck-max-time"
+    assert shown(still, rose) == [("yellow", f"{line}; it"), ("yellow", "  rose in test_rose")]
+    # What rose is judged, or was not looked at for another reason.
+    assert shown(replace(rose, out_of_time=("object",)))[0][1].endswith("--leakcheck-max-time")
 
 
 def test_the_sensitivity_is_one_line_if_it_is_wanted() -> None:
