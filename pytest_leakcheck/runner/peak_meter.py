@@ -40,6 +40,9 @@ _COMPOSITION_SECONDS: Final = 60.0
 # raise it. A look at the composition costs much more, but there are few. It delays only the next
 # one at the same height: memory may rise in the meantime.
 _REST_FACTOR: Final = 8.0
+# CPU seconds of such readings without a rest. The peak of a short run may last for one call, so
+# each of its calls is read: a reading takes 0.3 ms.
+_UNRESTED_SECONDS: Final = 0.5
 # If the kernel's high-water mark exceeds the highest exact reading by at most this many bytes, the
 # two agree. It is two of the batches of 32 pages in which the kernel counts.
 _MARK_TOLERANCE_BYTES: Final = 1 << 18
@@ -83,7 +86,7 @@ class Meter:
         # not overwrite a higher one of another. The lock is never held during a reading, because a
         # gauge may take the user's locks.
         self._peaks_lock = threading.RLock()
-        self._rest_until = self._look_rest_until = 0.0
+        self._rest_until = self._look_rest_until = self._reading_seconds = 0.0
         self.exact = True
         self.at_calls = 0
 
@@ -188,7 +191,9 @@ class Meter:
             return
         risen = self._risen(self._rss)
         wanted = composition.wants(frame, risen, rested=clock.monotonic() >= self._look_rest_until)
-        self._rest_until = self._rest_since(began)
+        self._reading_seconds += clock.thread_time() - began
+        if self._reading_seconds > _UNRESTED_SECONDS:
+            self._rest_until = self._rest_since(began)
         if wanted:
             self._rss.trim()
             composition.look(frame, risen, self._risen(self._rss))

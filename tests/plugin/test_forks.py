@@ -81,10 +81,11 @@ def test_a_loop_that_forks(project: Project) -> None:
 
 def test_over_sizes(project: Project) -> None:
     """In the process that runs one size: the child writes no second recording."""
+    # Descriptors: how much memory a child has taken depends on when it is read.
     outcome = project.run_test(
         _COUNTED
         + """
-    @pytest.mark.scaling_budget("n", [1, 2, 4], rss="O(1)")
+    @pytest.mark.scaling_budget("n", [1, 2, 4], fd="O(1)")
     def test_it(n):
         begin("it")
         fork()

@@ -182,6 +182,21 @@ def test_a_reading_for_the_composition_rests_for_eight_times_its_cost(monkeypatc
     assert readings == [0.0, 8.5, 17.0]
 
 
+def test_no_call_of_a_short_run_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, readings = SleepingClock(monkeypatch), list[float]()
+
+    def read() -> None:
+        readings.append(clock.now)
+        clock.thread += 0.25
+
+    monkeypatch.setattr(peak_meter, "PeakRss", lambda: LiteralMark(cost=read))
+    meter = Meter(("rss",), 200 * MIB)
+    for clock.now in (0.0, 0.5, 1.0, 1.5, 2.5, 3.5):
+        meter._read_for_composition(sys._getframe(), None)
+    # The third brings the readings above half a second.
+    assert readings == [0.0, 0.5, 1.0, 3.5]
+
+
 def test_it_gives_everything_back() -> None:
     before = set(os.listdir("/proc/self/fd")), sys.getprofile(), threading.getprofile()  # noqa: PTH208 - numbers
     peaks(lambda _meter: None, "fd", "thread", "process", "rss", "heap", "mmap", "shm", "disk", "block")
