@@ -15,7 +15,11 @@ from itertools import compress, islice, zip_longest
 from math import inf
 from typing import Any, Final
 
-from pytest_leakcheck.attribution.heap.cache_entries import count_exclusive, retained
+from pytest_leakcheck.attribution.heap.cache_entries import (
+    CreatedObjects,
+    count_exclusive,
+    retained,
+)
 from pytest_leakcheck.attribution.heap.eviction import Eviction
 from pytest_leakcheck.attribution.inspection import (
     LRU,
@@ -267,13 +271,14 @@ class BoundedOwners:
         self._remember(gc.get_objects(), new=True)
         found: list[CacheFill] = []
         of_new: list[CacheFill] = []
+        created = CreatedObjects()
         for start in self._start:
-            filling = _measure_gain(start, resource, identities)
+            filling = _measure_gain(start, resource, identities, created)
             if filling is not None:
                 (of_new if start.made_since else found).append(filling)
         found += sorted(of_new, key=lambda one: (-one.retained, -one.entries))[:1]
         found += [filling] if (filling := self._measure_pandas_views(resource)) else []
-        found += filter(None, (_measure_pruned(one, resource) for one in self._pruned))
+        found += filter(None, (_measure_pruned(one, resource, created) for one in self._pruned))
         if not found:
             return None
         total = sum(one.retained for one in found)
@@ -314,7 +319,10 @@ class BoundedOwners:
 
 
 def _measure_gain(
-    start: _OwnerAtStart, resource: str, identities: Collection[Hashable]
+    start: _OwnerAtStart,
+    resource: str,
+    identities: Collection[Hashable],
+    created: CreatedObjects,
 ) -> CacheFill | None:
     """Return what new entries hold; a full owner may grow until larger ones replaced all once."""
     owner = start.owner()
@@ -336,7 +344,7 @@ def _measure_gain(
         holds = inf if counted.is_memory else 0
     else:
         holds = retained(
-            resource, _list_newest_entries(owner, filled, gained), identities
+            resource, _list_newest_entries(owner, filled, gained), identities, created
         ) + _measure_overhead(owner, counted, gained)
     text = f"{name}: {filled:,} of {bound:,}"
     left = bound - filled
@@ -347,13 +355,13 @@ def _measure_gain(
     )
 
 
-def _measure_pruned(pruned: Pruned, resource: str) -> CacheFill | None:
+def _measure_pruned(pruned: Pruned, resource: str, created: CreatedObjects) -> CacheFill | None:
     filled, most, by = pruned.entries, pruned.most, pruned.eviction.by
     gained = filled - pruned.filled
     if gained <= 0 or filled > most or not find_resource(resource).is_memory:
         return None
     newest = [part for entry in last_entries(pruned.container, gained) for part in entry]
-    holds = retained(resource, newest, ())
+    holds = retained(resource, newest, (), created)
     if not holds:
         return None
     left = most - filled

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import inf
 from types import CodeType, ModuleType
 from typing import Any, Final
@@ -26,32 +27,50 @@ _LOCK_BYTES: Final = 64
 _BLOCKS_PER_CONTAINER: Final = 3
 
 
-def retained(resource: str, entries: Sequence[object], identities: Collection[Hashable]) -> float:
+class CreatedObjects:
+    """What was created since `gc.freeze`; reading it takes milliseconds, so it is read once."""
+
+    @cached_property
+    def new(self) -> frozenset[int]:
+        return newcomers()
+
+    @cached_property
+    def any_frozen(self) -> bool:
+        return has_frozen()
+
+
+def retained(
+    resource: str,
+    entries: Sequence[object],
+    identities: Collection[Hashable],
+    created: CreatedObjects | None = None,
+) -> float:
     """Return how much of a resource, in its unit, is released if these cache entries are evicted.
 
     Tracked parts count only if they were created since `gc.freeze`, and shared ones once. If the
     units can be anything, each entry that is more than plain data is one. Memory is infinite if an
     object of an extension type may hold any. `identities` are those of the new handles; a number or
-    a name in plain data is none.
+    a name in plain data is none. `created` is shared by calls that follow one another at once.
     """
+    created = created or CreatedObjects()
     counted = find_resource(resource)
     if counted.made_of == "handles":
-        return len(_find_handles(entries, identities)) if identities else 0
+        return len(_find_handles(entries, identities, created)) if identities else 0
     if counted.made_of == "objects":
-        return len(_parts(entries).keys() & newcomers())
+        return len(_parts(entries, created).keys() & created.new)
     if counted.made_of == "blocks":
         return sum(
             _BLOCKS_PER_CONTAINER if inspection.container_kind(part) else 1
-            for part in _parts(entries).values()
+            for part in _parts(entries, created).values()
         )
     if counted.made_of == "anything":
-        return sum(not _is_plain_data(entry) for entry in entries)
-    return _sum_bytes(counted, _parts(entries).values())
+        return sum(not _is_plain_data(entry, created) for entry in entries)
+    return _sum_bytes(counted, _parts(entries, created).values())
 
 
-def _parts(entries: Sequence[object]) -> dict[int, object]:
+def _parts(entries: Sequence[object], created: CreatedObjects) -> dict[int, object]:
     """Return the entries and all that they lead to, by ``id()``; tracked parts only if new."""
-    new, frozen = newcomers(), has_frozen()
+    new, frozen = created.new, created.any_frozen
 
     def is_part(part: object) -> bool:
         if id(part) not in new and gc.is_tracked(part):
@@ -74,13 +93,15 @@ def _list_referents(*objects: object) -> Iterator[object]:
             yield from (obj.co_consts, obj.co_names, obj.co_linetable, obj.co_code)
 
 
-def _find_handles(entries: Sequence[object], identities: Collection[Hashable]) -> set[Hashable]:
+def _find_handles(
+    entries: Sequence[object], identities: Collection[Hashable], created: CreatedObjects
+) -> set[Hashable]:
     """Return the handles that entries stand for; a part that cannot be inspected is one handle."""
     found: set[Hashable] = set()
     # An entry may itself be the number of a descriptor, and an attribute the number or the name of
     # a handle.
     by_value: list[Any] = [entry for entry in entries if type(entry) is int]
-    for part in _parts(entries).values():
+    for part in _parts(entries, created).values():
         if is_opaque_handle(type(part)):
             found.add(("opaque", id(part)))
             continue
@@ -99,12 +120,13 @@ def _attributes(instance: object) -> list[Any]:
     return [*direct, *(value for part in direct if type(part) is dict for value in part.values())]
 
 
-def _is_plain_data(entry: object) -> bool:
+def _is_plain_data(entry: object, created: CreatedObjects) -> bool:
     """Return whether an entry is only builtin objects; False for an int, which may be a handle."""
     if type(entry) is int:
         return False
     return all(
-        inspection.module_of_type(type(part)) == "builtins" for part in _parts([entry]).values()
+        inspection.module_of_type(type(part)) == "builtins"
+        for part in _parts([entry], created).values()
     )
 
 
