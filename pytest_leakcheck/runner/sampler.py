@@ -332,7 +332,9 @@ class Sampler:
         collected = watch.enabled and self._collection.collect(row, objects, whole=whole)
         # The garbage of most tests holds no handle of this process. The collector does not tell:
         # the finalizer of an event loop, for example, breaks its own cycle.
-        fell = watch.enabled and self.instruments.tree.own() != own
+        now = self.instruments.tree.own()
+        watch.note_threads(now[1])
+        fell = watch.enabled and now != own
         in_children = read_reports() if before.process else (0, 0)
         elsewhere = before.process or device is not None
         if fell or (collected and elsewhere) or watch.has_released or any(in_children):

@@ -29,7 +29,7 @@ MOST_TOKENS = {
     "judge": 10_710,
     "model": 7_600,
     "plugin": 32_600,
-    "probes": 17_800,
+    "probes": 17_900,
     "report": 11_800,
     "runner": 39_200,
     "watch": 7_280,

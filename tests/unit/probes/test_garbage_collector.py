@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.garbage_collector import CollectorWatch, open_targets
 from pytest_leakcheck.probes.processes import LinuxTree
 from pytest_leakcheck.probes.runtime_counters import list_tasks
@@ -70,6 +71,50 @@ def test_a_finalizer_that_drops_another_cycle_is_followed() -> None:
         Chain()
         watch.collect()
         assert len(open_targets()) == before
+
+
+def test_threads_that_were_told_to_end_are_not_released_by_the_collection_of_a_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Reader:
+        """Ends its two threads when it is collected."""
+
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            threads[0] = 1
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == end_at:
+            threads[0] = 1
+
+    threads, pauses = [3], list[float]()
+    monkeypatch.setattr(clock, "sleep", pause)
+    watch = CollectorWatch(lambda: (0, threads[0]))
+    watch.open()
+    try:
+        watch.note_threads(1)
+        # One that is due does not wait.
+        end_at, kept = 0, [[] for _ in range(100_000)]  # type: ignore[var-annotated]
+        assert (watch.take_released(), pauses) == ((0, 0, 0), [])
+        end_at = 3
+        gc.collect()
+        assert watch.take_released() == (0, 0, 0)
+        assert sum(pauses) == pytest.approx(0.0007)
+        threads[0], end_at = 3, 0
+        pauses.clear()
+        Reader()
+        gc.collect()
+        assert watch.take_released() == (0, 2, 0)
+        assert sum(pauses) == pytest.approx(0.0031)
+        pauses.clear()
+        gc.collect()
+        assert (watch.take_released(), pauses) == ((0, 0, 0), [])
+    finally:
+        watch.close()
+    assert len(kept) == 100_000
 
 
 def test_the_names_of_what_was_released_are_noted_when_asked_for() -> None:
