@@ -3,6 +3,8 @@
     python ci/suites.py                                   sample and judge every suite of ci/suites/suite_catalog.py
     python ci/suites.py --only aiohttp --tests 100        one suite, 100 of its tests
     python ci/suites.py --before ../older                 also judge with the plugin of another checkout
+    python ci/suites.py --weekly                          judge once, by the baselines of ci/suites/baselines
+    python ci/suites.py --only multidict --releases 6.6.4,6.7.0,6.7.1      each release by the findings of the one before
 
 Each suite has a virtual environment below `.venv/suites`, with pinned releases and the checkout. A sample is drawn with a
 seed: one case of each test function, spread over the files. It runs three times under the same conditions: plainly
@@ -11,6 +13,11 @@ test. The outcomes of `-rA` of the last two must be those of the first, but for 
 finding. In the last, also the exit status, the line of counts (with that of warnings) and the JUnit report must be those
 of the plain run. Then the first pass alone runs, plainly and judged in turns: what the plugin costs before it judges.
 The output of the runs and the findings are kept beside the environment. Exit status 1 if an outcome differs.
+
+A baseline lists the leaks that a sample is known to have, each with its reason: true, by design, or false. `--weekly` leaves
+out what does not look for leaks (the third run, the turns); a leak that is in no baseline also has exit status 1.
+`--update` writes them; the reasons are yours. `--releases` judges as a gate would have done: a red finding is a leak that
+the release before did not have.
 """
 
 # ruff: noqa: E402 - the modules in ci/suites and ci/bench are not installed
@@ -25,7 +32,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +44,11 @@ from suite_figures import Figures, Run, compute, draw, parse_junit, parse_outcom
 from venvs import PROJECT, ROOT, Missing, call, environment, inherited
 
 _TIMEOUT_SECONDS: Final = 7200
-_JUDGE: Final = ("--leakcheck-scope=all", "--leakcheck-json=findings.json")
+_FINDINGS: Final = "findings.json"
+_JUDGE: Final = ("--leakcheck-scope=all", f"--leakcheck-json={_FINDINGS}")
+_BASELINES: Final = _PARTS / "baselines"
+# A gate of that time did not know what is known of these releases today.
+_UNKNOWN: Final = ("-o", "leakcheck_library_leaks=false")
 # The third run is about outcomes only, which must be those of the plain run however often a test is repeated. So it takes
 # less time, and its findings are not used.
 _JUDGE_WITHOUT_FAILING: Final = ("--leakcheck-scope=all", "--leakcheck-fail-on=none", "--leakcheck-max-time=3")
@@ -74,13 +85,31 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the sample (default 1)")
     parser.add_argument("--turns", type=int, default=7, metavar="N", help="runs of each first pass (default 7)")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="compare the CPU time with that of this plugin")
+    parser.add_argument("--weekly", action="store_true", help="look only for leaks that are in no baseline")
+    parser.add_argument("--update", action="store_true", help="write the baselines")
+    parser.add_argument(
+        "--releases", default="", metavar="LIST", help="judge each of these releases by the one before; needs --only"
+    )
     options = parser.parse_args()
-    wrong = False
-    for suite in (one for one in SUITES if options.only in (None, one.name)):
+    if options.releases and options.only is None:
+        parser.error("--releases lists the releases of one suite: name it with --only")
+    chosen = [one for one in SUITES if options.only in (None, one.name)]
+    if options.releases:
+        chosen = [replace(chosen[0], release=release) for release in options.releases.split(",")]
+    wrong, before = False, None
+    for suite in chosen:
         try:
-            figures = _judge(suite, options)
+            installed = _install(suite)
+            if options.releases:
+                figures = _judge(installed, options, *_judging_by(before), *_UNKNOWN)
+                before = installed.folder / _FINDINGS
+            elif options.update or options.weekly:
+                figures = _judge(installed, options, *_judging_by(_baseline_of(suite), update=options.update))
+                wrong |= bool(figures.red)
+            else:
+                figures = _judge(installed, options)
         except (Missing, OSError, subprocess.SubprocessError) as error:
-            print(f"{suite.name}: not run: {error}", flush=True)
+            print(f"{suite.name} {suite.release}: not run: {error}", flush=True)
             wrong = True
             continue
         print(figures, flush=True)
@@ -88,23 +117,39 @@ def main() -> int:
     return int(wrong)
 
 
-def _judge(suite: Suite, options: argparse.Namespace) -> Figures:
-    """Run a sample of a suite in each way, and compute its figures."""
-    installed = _install(suite)
+def _baseline_of(suite: Suite) -> Path:
+    return _BASELINES / f"{suite.name.replace(' ', '-')}.json"
+
+
+def _judging_by(baseline: Path | None, *, update: bool = False) -> list[str]:
+    """Return the options of a session that judges by what a baseline or a report lists; without one, by nothing."""
+    if update:
+        return [f"--leakcheck-baseline={baseline}", "--leakcheck-update-baseline"]
+    return [f"--leakcheck-baseline={baseline}"] if baseline and baseline.exists() else ["--leakcheck-no-baseline"]
+
+
+def _judge(installed: Installed, options: argparse.Namespace, *judging_by: str) -> Figures:
+    """Run a sample of a suite plainly and judged, and compute its figures.
+
+    Without `judging_by`, also run it in each other way.
+    """
     pick = installed.folder / "pick.json"
     pick.write_text("[]", encoding="utf-8")
     _pytest(installed, "collect", [*_PLAIN, "--collect-only", "-qq"], statuses=(0,))
     collected = json.loads((installed.folder / "collected").read_text(encoding="utf-8"))
     pick.write_text(json.dumps(draw(collected, options.tests, options.seed)), encoding="utf-8")
-    arms = {"plain": _PLAIN, "judged": _JUDGE, "none": _JUDGE_WITHOUT_FAILING}
-    runs = [_run(installed, name, arguments) for name, arguments in arms.items()]
-    ratios = {"first pass": _first_pass_ratio(installed, options.turns)}
+    runs = [_run(installed, "plain", _PLAIN), _run(installed, "judged", [*_JUDGE, *judging_by])]
+    ratios: dict[str, float] = {}
+    if not judging_by:
+        runs.append(_run(installed, "none", _JUDGE_WITHOUT_FAILING))
+        ratios["first pass"] = _first_pass_ratio(installed, options.turns)
     if options.before is not None:
         before = _run(installed, "before", ["--leakcheck-scope=all"], plugin=options.before.resolve())
         ratios["before"] = runs[1].cpu / before.cpu
-    with (installed.folder / "findings.json").open(encoding="utf-8") as report:
+    with (installed.folder / _FINDINGS).open(encoding="utf-8") as report:
         _first, *findings, _last = map(json.loads, report)
-    return compute(f"{suite.name} {suite.release}".strip(), runs, findings, ratios)
+    name = f"{installed.suite.name} {installed.suite.release}".strip()
+    return compute(name, runs, findings, ratios)
 
 
 def _first_pass_ratio(installed: Installed, turns: int) -> float:

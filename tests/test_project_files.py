@@ -23,16 +23,16 @@ def read(path: Path) -> Any:
 
 
 def test_the_workflows_are_these() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["canary", "release", "site", "tests"]
+    assert [path.stem for path in WORKFLOWS] == ["canary", "release", "site", "suites", "tests"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_what_a_workflow_runs_is_there(path: Path) -> None:
     steps = [step for job in read(path)["jobs"].values() for step in job["steps"]]
     # A path below the root, not a word of another path.
-    scripts = re.findall(r"(?<!\S)\./(ci/\w+)", "\n".join(step.get("run", "") for step in steps))
+    scripts = re.findall(r"(?<!\S)(\./|python )(ci/[\w.]+)", "\n".join(step.get("run", "") for step in steps))
     assert scripts
-    assert all(os.access(ROOT / script, os.X_OK) for script in scripts)
+    assert all(os.access(ROOT / script, os.X_OK if how == "./" else os.R_OK) for how, script in scripts)
 
 
 def test_every_python_is_tested() -> None:
