@@ -83,6 +83,10 @@ def main() -> int:
     chosen = options.section or [name for name in SECTIONS if name not in ("corpus", "wild") or getattr(options, name)]
     jobs = [job for section in chosen for job in _list_jobs(section, options)]
     selected = [job for job in jobs if options.only in job.name]
+    if not selected:
+        names = ", ".join(sorted({job.name for job in jobs}))
+        print(f"nothing to run: no name has {options.only!r} in it; the names are {names}", file=sys.stderr)
+        return _EXIT_NOT_RUN
     began = time.monotonic()
     failed = 0
     done: list[Done] = []
