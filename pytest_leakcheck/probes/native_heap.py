@@ -180,8 +180,10 @@ class _ThreadCache:
         """Free the blocks that `take` has allocated; at the first time, it allocates them."""
         self.take()
         self._taken = False
-        free = self._free
-        for block in self._blocks:
+        free, blocks = self._free, self._blocks
+        for at, block in enumerate(blocks):
+            # An interrupt may end the next `take` halfway: what it leaves must not be freed again.
+            blocks[at] = 0
             free(block)
 
 
