@@ -168,33 +168,29 @@ def test_a_run_is_traced_for_six_seconds_and_for_a_minute_if_its_composition_is_
     assert throttle.cut is not traced
 
 
-def test_a_reading_for_the_composition_rests_for_eight_times_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cost", "calls", "read_at"),
+    [
+        (1.0, (0.0, 7.5, 8.5, 16.0, 17.0), [0.0, 8.5, 17.0]),
+        # The third brings the readings above half a second: no call of a shorter run rests.
+        (0.25, (0.0, 0.5, 1.0, 1.5, 2.5, 3.5), [0.0, 0.5, 1.0, 3.5]),
+    ],
+    ids=["rests", "is_short"],
+)
+def test_a_reading_for_the_composition_rests_for_eight_times_its_cost(
+    monkeypatch: pytest.MonkeyPatch, cost: float, calls: tuple[float, ...], read_at: list[float]
+) -> None:
     clock, readings = SleepingClock(monkeypatch), list[float]()
 
     def read() -> None:
         readings.append(clock.now)
-        clock.thread += 1.0
+        clock.thread += cost
 
     monkeypatch.setattr(peak_meter, "PeakRss", lambda: LiteralMark(cost=read))
     meter = Meter(("rss",), 200 * MIB)
-    for clock.now in (0.0, 7.5, 8.5, 16.0, 17.0):
+    for clock.now in calls:
         meter._read_for_composition(sys._getframe(), None)
-    assert readings == [0.0, 8.5, 17.0]
-
-
-def test_no_call_of_a_short_run_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, readings = SleepingClock(monkeypatch), list[float]()
-
-    def read() -> None:
-        readings.append(clock.now)
-        clock.thread += 0.25
-
-    monkeypatch.setattr(peak_meter, "PeakRss", lambda: LiteralMark(cost=read))
-    meter = Meter(("rss",), 200 * MIB)
-    for clock.now in (0.0, 0.5, 1.0, 1.5, 2.5, 3.5):
-        meter._read_for_composition(sys._getframe(), None)
-    # The third brings the readings above half a second.
-    assert readings == [0.0, 0.5, 1.0, 3.5]
+    assert readings == read_at
 
 
 def test_it_gives_everything_back() -> None:
