@@ -164,7 +164,7 @@ class CauseSearch:
             # they point to.
             sampler.instruments.watch.name_released(True)
         self._start, self.at_red = start, handles.take_identities()
-        self._is_early = run.red is None
+        self._is_early = run.verdicts.red is None
         folder = sampler.instruments.folders.get(red.resource)
         self._entries = handles.group(folder.kinds()) if folder is not None else ()
         self._sampler = sampler

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from pytest_leakcheck.config.budget import Ceiling
 from pytest_leakcheck.config.plan import SLOW_ITERATIONS, Effort, Plan
-from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line, over_ceiling, ran_out
-from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import Exhausts, find_resource
 from pytest_leakcheck.model.units import format_amount
 from pytest_leakcheck.probes import clock
@@ -25,6 +23,7 @@ from pytest_leakcheck.runner.progress import ProgressReports
 from pytest_leakcheck.runner.room import Room
 from pytest_leakcheck.runner.sampler import Sampler
 from pytest_leakcheck.runner.user_gauges import Phases
+from pytest_leakcheck.runner.verdicts import Verdicts
 
 
 class TimeLimit:
@@ -124,45 +123,14 @@ class MeasurementRun:
         self.progress = ProgressReports(plan.effort.most)
         self.ceiling = ImposedCeiling(plan.ceiling)
         self.room = Room()
-        self.verdicts: dict[str, Verdict] = {}
+        self.verdicts = Verdicts()
         self.sampler: Sampler | None = None
         self.limits: dict[str, int] = {}
-
-    @property
-    def red(self) -> Verdict | None:
-        """The red verdict, after which no other resource is judged; None if there is none."""
-        return next((verdict for verdict in self.verdicts.values() if verdict.outcome in RED), None)
 
     def warm_up_done(self, done: int) -> None:
         """Count an iteration of the warm-up, of which so many are done."""
         self.time.iteration_done()
         self.progress.report_warm_up(done, self.plan.effort.warmup)
-
-    def judge_exhaustion(self, error: BaseException) -> bool:
-        """Judge the first resource that ran out; return whether a red verdict explains `error`."""
-        # The resource leaks if it grew until then; else the test itself needs more of it than its
-        # ceiling allows.
-        if self.red is not None:
-            return False
-        gone, said = exhausted_by(error), first_line(error)
-        samples = self.sampler.samples if self.sampler is not None else None
-        for budget in self.plan.budgets:
-            if (
-                budget.resource in gone
-                and samples is not None
-                and samples.n
-                and samples.has(budget.resource)
-            ):
-                verdict = ran_out(samples.series(budget.resource), budget, said)
-                if verdict is not None:
-                    self.verdicts[budget.resource] = verdict
-                    return True
-        for name, size in self.ceiling.in_force.items():
-            if name in gone:
-                series = samples.series(name) if samples is not None and samples.has(name) else None
-                self.verdicts[name] = over_ceiling(name, size, series, said)
-                return True
-        return False
 
 
 class ImposedCeiling:

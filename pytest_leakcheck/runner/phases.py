@@ -12,7 +12,6 @@ of the start level.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -116,11 +115,11 @@ class Judged(Ended):
 
     def __init__(self, trial: Trial, search: CauseSearch | None = None) -> None:
         """Take the search for the cause, if one had begun."""
-        self._trial, self._search, red = trial, search, trial.run.red
+        self._trial, self._search, red = trial, search, trial.run.verdicts.red
         self.culprit = search.culprit if search is not None and red is not None else None
 
     def held(self) -> Mapping[str, tuple[Remainder, ...]]:
-        sampler, red = self._trial.sampler, self._trial.run.red
+        sampler, red = self._trial.sampler, self._trial.run.verdicts.red
         if sampler.samples.n < 1 or red is None:
             return {}
         if self._search is not None:
@@ -130,7 +129,7 @@ class Judged(Ended):
         return survivors_of(sampler, red, self._trial.identities, take_identities())
 
     def fullest(self) -> Fullest | None:
-        sampler, red = self._trial.sampler, self._trial.run.red
+        sampler, red = self._trial.sampler, self._trial.run.verdicts.red
         if (
             red is None
             or red.resource != DESCRIPTORS
@@ -186,14 +185,6 @@ class LastWarmUp(Phase):
         return self.following.end()
 
 
-@dataclass(frozen=True, slots=True)
-class _Withdrawal:
-    """A leak that was judged again; if it `recurred` in the search, only its cause is missing."""
-
-    verdict: Verdict
-    recurred: bool
-
-
 class Trial:
     """What the phases share once the instruments are open.
 
@@ -202,7 +193,6 @@ class Trial:
         identities: The handles that existed at the start level.
         searched: By resource, the search that came before a verdict; None where an innocent cause
             was found instead.
-        withdrawal: What was judged again, if anything was: that is done once.
     """
 
     diagnoses: ClassVar[bool] = True
@@ -213,7 +203,6 @@ class Trial:
         self.judge = ResourceJudge(run, sampler)
         self.identities: Identities
         self.searched: dict[str, CauseSearch | None] = {}
-        self.withdrawal: _Withdrawal | None = None
 
     def start(self, *, is_screen: bool = False) -> None:
         """Read the start level, and discard earlier readings."""
@@ -256,7 +245,7 @@ class Trial:
         run = self.run
         run.phases.begin()
         run.time.iteration_done()
-        return run.progress.report(self.sampler.samples, run.plan.budgets, run.verdicts)
+        return run.progress.report(self.sampler.samples, run.plan.budgets, run.verdicts.given)
 
     def watch_innocent_growth(self) -> None:
         """Record what may explain growth.
@@ -274,9 +263,8 @@ class Trial:
 
     def note_verdicts(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
-            self.run.verdicts[verdict.resource] = qualify(
-                verdict, find_provenance(self.sampler, verdict.resource)
-            )
+            provenance = find_provenance(self.sampler, verdict.resource)
+            self.run.verdicts.give(qualify(verdict, provenance))
 
     def search(self, growth: Verdict, deadline: float, *, among_known: bool = False) -> CauseSearch:
         """Prepare a search for the cause of growth; see `CauseSearch`."""
@@ -284,7 +272,7 @@ class Trial:
         from pytest_leakcheck.runner.diagnosis import CauseSearch
 
         run = self.run
-        run.progress.report(self.sampler.samples, run.plan.budgets, run.verdicts, "naming")
+        run.progress.report(self.sampler.samples, run.plan.budgets, run.verdicts.given, "naming")
         return CauseSearch(
             run, self.sampler, growth, self.identities, deadline, among_known=among_known
         )
@@ -313,12 +301,12 @@ class Trial:
 
         `why` says why nothing more was found.
         """
-        run, red = self.run, self.run.red
+        run, red = self.run, self.run.verdicts.red
         if search is not None:
             search.end(why)
             if red is not None:
                 if search.recalled:
-                    run.verdicts[red.resource] = conclude_finding.recalled(red, search.recalled)
+                    run.verdicts.give(conclude_finding.recalled(red, search.recalled))
                 run.causes.add(run.plan.test, red.outcome, search.culprit, search.each)
         run.innocent.owners.keep()
         return Judged(self, search)
@@ -366,14 +354,14 @@ class Screen(Phase):
         if n == AT_REST:
             trial.note_verdicts(at_rest(self._judged(0)))
             self._next_look = AT_REST + MIDDLE
-            return self.end() if trial.run.verdicts else self
+            return self.end() if trial.run.verdicts.given else self
         if n == AT_REST + MIDDLE:
             self._next_look = AT_REST + ITERATIONS
             if self._caches.note():
                 sampler.subtract_own_work()
             return self
         looks_again = self._judge()
-        if trial.run.verdicts:
+        if trial.run.verdicts.given:
             return self.end()
         if looks_again:
             self._next_look = AT_REST + SECOND_LOOK
@@ -547,13 +535,13 @@ class Measure(Phase):
         trial.judge.early = None
         for budget in trial.judge.in_order(run.plan.budgets):
             name = budget.resource
-            earlier = run.verdicts.get(name)
+            earlier = run.verdicts.given.get(name)
             if not samples.has(name) or (earlier and not trial.judge.doubts(budget, earlier)):
                 continue
-            run.verdicts.pop(name, None)
+            run.verdicts.take_back(name)
             decision = trial.judge.decide(budget, final=final)
             if isinstance(decision, StartAgain):
-                run.verdicts.clear()
+                run.verdicts.take_all_back()
                 trial.judge.early = None
                 return decision
             if decision is None:
@@ -562,20 +550,14 @@ class Measure(Phase):
                 # If the user has set the number of iterations, an `ok` and its floor (the smallest
                 # leak that would have shown) are based on all of them.
                 continue
-            earlier_leak = trial.withdrawal
-            if earlier_leak is not None and earlier_leak.verdict.resource == name:
-                decision = conclude_finding.judged_again(
-                    decision, earlier_leak.verdict, recurred=earlier_leak.recurred
-                )
-            run.verdicts[name] = decision
-            if decision.outcome in RED:
+            if run.verdicts.give(decision).outcome in RED:
                 return False
         readable = (one.resource for one in run.plan.budgets if samples.has(one.resource))
-        return not final and any(name not in run.verdicts for name in readable)
+        return not final and any(name not in run.verdicts.given for name in readable)
 
     def _search(self) -> Phase:
         """Begin the search for the cause of a red verdict, if there is one and it is wanted."""
-        trial, run, red = self._trial, self._trial.run, self._trial.run.red
+        trial, run, red = self._trial, self._trial.run, self._trial.run.verdicts.red
         if red is None or not trial.diagnoses:
             return self.end()
         # A test that has used all of its time gets a little more.
@@ -606,7 +588,7 @@ class Measure(Phase):
             (budget,) = (one for one in run.plan.budgets if one.resource == name)
             decision = trial.judge.decide(budget, final=False, unbounded=True)
             if isinstance(decision, StartAgain):
-                run.verdicts.clear()
+                run.verdicts.take_all_back()
                 trial.judge.carry_levels()
                 return self._again()
             if decision is None or decision.outcome != "leak":
@@ -646,18 +628,19 @@ class Search(Phase):
 
     def _follow(self) -> Phase:
         """Return the phase that follows the end of the search."""
-        if not self._trial.run.ceiling.in_force and self._trial.note_pruned(
-            self._cause, has_bound=True
-        ):
-            self._trial.run.time.resume()
+        run, cause = self._trial.run, self._cause
+        if run.ceiling.in_force:
+            return self.end()
+        if self._trial.note_pruned(cause, has_bound=True):
+            run.time.resume()
             return self._wait()
-        doubted = self._may_withdraw() and (not self._cause.recurred or self._is_doubtful())
+        doubted = run.verdicts.can_withdraw and (not cause.recurred or self._is_doubtful())
         return self._withdraw() if doubted else self.end()
 
     def _wait(self) -> Phase:
         """Begin the series again to see if growth goes on; without time, judge what was read."""
         trial, run = self._trial, self._trial.run
-        run.verdicts.clear()
+        run.verdicts.take_all_back()
         if run.time.out_of_time or run.room.short:
             return Measure(trial, is_last=True)
         with run.innocent.noting_caches():
@@ -677,20 +660,16 @@ class Search(Phase):
             has_time and not cause.has_found and find_resource(cause.resource).exhausts == "memory"
         )
 
-    def _may_withdraw(self) -> bool:
-        return self._trial.withdrawal is None and not self._trial.run.ceiling.in_force
-
     def _withdraw(self) -> Phase:
         """Judge again once: a leak that did not recur in the search ended, or depends on time."""
-        trial, run, red = self._trial, self._trial.run, self._trial.run.red
+        trial, run, red = self._trial, self._trial.run, self._trial.run.verdicts.red
         assert red is not None
-        trial.withdrawal = _Withdrawal(red, self._cause.recurred)
         trial.searched.clear()
         run.time.resume()
         if run.time.out_of_time:
-            run.verdicts[red.resource] = conclude_finding.did_not_recur(red)
+            run.verdicts.give(conclude_finding.did_not_recur(red))
             return trial.conclude()
-        run.verdicts.clear()
+        run.verdicts.withdraw(red, recurred=self._cause.recurred)
         trial.sampler.refreeze()
         return Measure(trial)
 
@@ -726,7 +705,7 @@ class EarlySearch(Search):
         trial, run, cause = self._trial, self._trial.run, self._cause
         unbounded = self._unbounded
         if unbounded is not None and (cause.is_unbounded or cause.is_listed(unbounded)):
-            run.verdicts[cause.resource] = unbounded
+            run.verdicts.give(unbounded)
             return self.end()
         if not cause.among_known:
             trial.searched[cause.resource] = cause

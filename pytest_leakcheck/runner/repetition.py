@@ -74,7 +74,7 @@ class Repetition:
 
     def checkpoint(self, label: str) -> None:
         """End a phase of the test within the current iteration, and name it."""
-        if self._run.red is None:
+        if self._run.verdicts.red is None:
             self._run.phases.end(label)
 
     def begin(self) -> None:
@@ -110,16 +110,16 @@ class Repetition:
         """Judge by the iterations so far, or end the search for a cause: no room is left."""
         run = self._run
         self._phase = self._phase.stop(f"there was no room for more iterations: {used}")
-        if run.red is None:
-            run.verdicts.clear()
-            run.verdicts[used.resource] = conclude_finding.no_room_left(
-                run.plan.budgets, used.resource, str(used)
+        if run.verdicts.red is None:
+            run.verdicts.replace_all(
+                conclude_finding.no_room_left(run.plan.budgets, used.resource, str(used))
             )
 
     @property
     def searched(self) -> str:
         """The resource of the red verdict whose cause is sought; empty before there is one."""
-        return self._run.red.resource if self._run.red is not None else ""
+        red = self._run.verdicts.red
+        return red.resource if red is not None else ""
 
     def end(self, stopped: Stopped | None = None, error: BaseException | None = None) -> Result:
         """Release everything and return what was found; `stopped` is None if this object stopped.
@@ -130,26 +130,30 @@ class Repetition:
         run = self._run
         self._fork_guard.exit_if_forked(int(stopped is not None))
         run.ceiling.lift()
-        explained = error is not None and run.judge_exhaustion(error)
-        result = self._end(stopped)
-        if error is None or not explained or run.red is None:
+        samples = run.sampler.samples if run.sampler is not None else None
+        explained = error is not None and run.verdicts.exhausted(
+            error, run.plan, samples, run.ceiling.in_force
+        )
+        result, red = self._end(stopped), run.verdicts.red
+        if error is None or not explained or red is None:
             return result
         # Imported only here: most tests do not fail.
         from pytest_leakcheck.runner.diagnosis import name_failed_line
 
-        return replace(result, culprit=name_failed_line(run.red.resource, error))
+        return replace(result, culprit=name_failed_line(red.resource, error))
 
     def _end(self, stopped: Stopped | None) -> Result:
         run, sampler, plan = self._run, self._run.sampler, self._run.plan
         if sampler is None:
-            verdicts = conclude_finding.without_ceiling(run.verdicts.values(), run.ceiling.missing)
+            verdicts = run.verdicts.complete(plan, {}, run.ceiling.missing)
             return Result(plan, self._recording(None, stopped or "time"), verdicts, {})
         n = sampler.samples.n
-        if stopped is None and n == 0 and not run.verdicts:
-            nothing = conclude_finding.no_time_left(
-                plan.budgets, plan.effort, run.time.seconds, restarted=run.innocent.restarts > 0
-            )
-            run.verdicts |= {verdict.resource: verdict for verdict in nothing}
+        if stopped is None and n == 0 and not run.verdicts.given:
+            restarted = run.innocent.restarts > 0
+            for verdict in conclude_finding.no_time_left(
+                plan.budgets, plan.effort, run.time.seconds, restarted=restarted
+            ):
+                run.verdicts.give(verdict)
         ended = self._phase.end()
         if stopped is None:
             stopped = (
@@ -159,11 +163,7 @@ class Repetition:
                 if n >= plan.effort.most
                 else "judged"
             )
-        verdicts = (
-            *run.verdicts.values(),
-            *conclude_finding.missing_verdicts(plan, sampler.instruments.missing),
-        )
-        verdicts = conclude_finding.without_ceiling(verdicts, run.ceiling.missing)
+        verdicts = run.verdicts.complete(plan, sampler.instruments.missing, run.ceiling.missing)
         recording = replace(self._recording(sampler, stopped), fullest=ended.fullest())
         result = Result(plan, recording, verdicts, ended.held(), ended.culprit)
         sampler.close()

@@ -28,6 +28,7 @@ from pytest_leakcheck.runner import diagnosis
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
 from pytest_leakcheck.runner.phases import Phase, Search
 from pytest_leakcheck.runner.sampler import Sampler
+from pytest_leakcheck.runner.verdicts import Verdicts
 from repeats import Clock, descriptors, open_null, repeat
 
 pytestmark = [
@@ -73,7 +74,7 @@ def test_growth_that_ends_before_the_search_has_neither_line_nor_owner(monkeypat
     done = diagnosis.CauseSearch.iteration_done
     monkeypatch.setattr(diagnosis.CauseSearch, "iteration_done", search)
     # The verdict stands, as if it had come a second time.
-    monkeypatch.setattr(Search, "_may_withdraw", lambda _self: False)
+    monkeypatch.setattr(Verdicts, "can_withdraw", False)
     for ends in (True, False):
         ended = False
         gauges = {"kept": lambda: len(kept)}
@@ -105,7 +106,7 @@ def suspect(
     )
     run = SimpleNamespace(
         ceiling=SimpleNamespace(lift=lambda: None),
-        red=True,
+        verdicts=SimpleNamespace(red=True),
         innocent=SimpleNamespace(owners=SimpleNamespace(identities=frozenset), account=None),
         plan=SimpleNamespace(test="t"),
         causes=SimpleNamespace(of=lambda _resource: known),

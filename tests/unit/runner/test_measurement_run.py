@@ -1,4 +1,4 @@
-"""The time of a repetition, what an error in it says of its resources, and the limits of its ceiling."""
+"""The time of a repetition, and the limits of its ceiling."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from literal_readings import samples_of
 from pytest_leakcheck.config.budget import Budget, Ceiling
 from pytest_leakcheck.config.plan import Effort, Plan
-from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.probes.base import Unavailable
 from pytest_leakcheck.probes.device import Vram
 from pytest_leakcheck.probes.memory import PAGE
@@ -157,23 +155,6 @@ def test_causes_of_earlier_tests_are_taken_although_there_are_none_yet() -> None
     assert MeasurementRun(plan, {}, innocent).causes is not causes
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "red"),
-    [
-        ([], None),
-        (["ok", "inconclusive", "unavailable"], None),
-        (["ok", "unclosed", "leak"], 1),
-        (["over_budget", "leak"], 0),
-        (["inconclusive", "leak"], 1),
-    ],
-)
-def test_the_first_red_verdict_is_that_of_the_run(outcomes: list[Outcome], red: int | None) -> None:
-    run = run_of()
-    names = ("fd", "thread", "heap")
-    run.verdicts = {name: Verdict(name, outcome) for name, outcome in zip(names, outcomes, strict=False)}
-    assert run.red == (None if red is None else Verdict(names[red], outcomes[red]))
-
-
 def test_an_iteration_of_the_warm_up_takes_time_and_is_reported(clock: Clock) -> None:
     found: list[Progress] = []
     stop = follow(found.append)
@@ -185,103 +166,6 @@ def test_an_iteration_of_the_warm_up_takes_time_and_is_reported(clock: Clock) ->
     run.warm_up_done(3)
     assert found == [Progress("warming up", 3, 5, {}, {})]
     assert run.time.shortest == 2.0
-
-
-# What an error says.
-
-
-def failed(
-    error: BaseException,
-    *budgets: Budget,
-    columns: dict[str, list[int]] | None = None,
-    ceiling: Mapping[str, int] | None = None,
-    missing: tuple[str, ...] = (),
-) -> Verdict | None:
-    """Return the verdict after an error; None if the error is not explained."""
-    run = run_of(*budgets, ceiling=ceiling)
-    run.ceiling.missing = dict.fromkeys(missing, "not here")
-    if columns is not None:
-        run.sampler = cast("Any", SimpleNamespace(samples=samples_of(columns)))
-    explained = run.judge_exhaustion(error)
-    (verdict,) = run.verdicts.values() or [None]
-    assert explained is (verdict is not None)
-    assert verdict is None or list(run.verdicts) == [verdict.resource]
-    return verdict
-
-
-GROWING, STILL = [5, 7, 9, 11], [5, 5, 5, 5]
-
-
-def test_a_resource_that_grew_until_it_ran_out_is_a_leak() -> None:
-    verdict = failed(FULL, Budget("heap"), Budget("fd"), columns={"fd": GROWING, "heap": GROWING})
-    assert verdict is not None
-    assert (verdict.resource, verdict.outcome, verdict.level, verdict.slope) == ("fd", "leak", 6, 2.0)
-    assert verdict.reason == "+2.0/iter over 3 iterations, then OSError: [Errno 24] Too many open files"
-
-
-def test_the_first_budget_that_explains_the_error_is_judged() -> None:
-    columns = {"rss": STILL, "heap": GROWING, "object": GROWING}
-    verdict = failed(MemoryError(), Budget("rss"), Budget("object"), Budget("heap"), columns=columns)
-    assert verdict is not None
-    assert (verdict.resource, verdict.reason) == ("object", "+2.0/iter over 3 iterations, then MemoryError")
-
-
-@pytest.mark.parametrize(
-    ("error", "budget", "columns"),
-    [
-        (FULL, "thread", {"fd": GROWING, "thread": GROWING}),
-        (FULL, "fd", {"fd": STILL}),
-        (FULL, "fd", {"fd": [5]}),
-        (FULL, "fd", {"thread": GROWING}),
-        (FULL, "fd", None),
-        (OSError(errno.ENOENT, "no such file"), "fd", {"fd": GROWING}),
-        (ValueError("Too many open files"), "fd", {"fd": GROWING}),
-    ],
-)
-def test_another_error_or_one_without_growth_is_not_explained(
-    error: Exception, budget: str, columns: dict[str, list[int]] | None
-) -> None:
-    assert failed(error, Budget(budget), columns=columns) is None
-
-
-def test_what_has_run_out_under_its_ceiling_is_over_budget() -> None:
-    verdict = failed(FULL, Budget("fd"), columns={"fd": STILL}, ceiling={"rss": KIB, "fd": 64})
-    assert verdict is not None
-    assert (verdict.resource, verdict.outcome, verdict.level, verdict.iterations) == ("fd", "over_budget", 59, 3)
-    assert verdict.reason == (
-        "failed under the ceiling of 64 descriptors, before growth was detected: "
-        "OSError: [Errno 24] Too many open files"
-    )
-
-
-def test_growth_under_a_ceiling_is_a_leak() -> None:
-    verdict = failed(FULL, Budget("fd"), columns={"fd": GROWING}, ceiling={"fd": 64})
-    assert verdict is not None
-    assert verdict.outcome == "leak"
-
-
-@pytest.mark.parametrize("columns", [None, {"heap": GROWING}])
-def test_a_ceiling_may_be_reached_before_its_resource_is_read(columns: dict[str, list[int]] | None) -> None:
-    verdict = failed(FULL, columns=columns, ceiling={"fd": 64})
-    assert verdict is not None
-    assert (verdict.outcome, verdict.level, verdict.iterations) == ("over_budget", 64, 0)
-
-
-def test_a_ceiling_that_is_not_there_explains_nothing() -> None:
-    assert failed(FULL, Budget("fd"), columns={"fd": STILL}, ceiling={"fd": 64}, missing=("fd",)) is None
-    assert failed(FULL, Budget("fd"), columns={"fd": STILL}, ceiling={"rss": KIB}) is None
-
-
-def test_after_a_red_verdict_an_error_is_not_judged() -> None:
-    run = run_of(Budget("fd"), ceiling={"fd": 64})
-    run.sampler = cast("Any", SimpleNamespace(samples=samples_of({"fd": GROWING})))
-    run.verdicts = {"heap": Verdict("heap", "leak")}
-    assert not run.judge_exhaustion(FULL)
-    assert list(run.verdicts) == ["heap"]
-    # Another one does not matter.
-    run.verdicts = {"heap": Verdict("heap", "inconclusive")}
-    assert run.judge_exhaustion(FULL)
-    assert list(run.verdicts) == ["heap", "fd"]
 
 
 # Ceilings.
