@@ -192,16 +192,11 @@ def did_not_recur(verdict: Verdict) -> Verdict:
     return replace(verdict, outcome="inconclusive", reason=reason, advice=advice)
 
 
-def judged_again(verdict: Verdict, withdrawn: Verdict, *, recurred: bool = False) -> Verdict:
-    """Add the leak that was withdrawn to the verdict on the series that followed.
-
-    `recurred`: the leak recurred in the search, and only its cause is unknown.
-    """
+def judged_again(verdict: Verdict, instead: Verdict) -> Verdict:
+    """Return the verdict on the series after a withdrawal, or `instead` of an undecided one."""
     if verdict.outcome == "ok":
-        return verdict.adding(f"grew at first, and stopped after {withdrawn.iterations} iterations")
-    if verdict.outcome == "inconclusive":
-        return withdrawn if recurred else did_not_recur(withdrawn)
-    return verdict
+        return verdict.adding(f"grew at first, and stopped after {instead.iterations} iterations")
+    return instead if verdict.outcome == "inconclusive" else verdict
 
 
 def recalled(verdict: Verdict, test: str) -> Verdict:

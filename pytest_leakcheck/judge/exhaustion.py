@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pytest_leakcheck.config.budget import Budget
@@ -51,6 +51,26 @@ def exhausted_by(error: BaseException) -> tuple[str, ...]:
                 if pattern.search(said):
                     return exhausting(what)
     return ()
+
+
+def explain(
+    error: BaseException,
+    budgets: Iterable[Budget],
+    series: Iterable[Series],
+    ceiling: Mapping[str, int],
+) -> Verdict | None:
+    """Return the red verdict on the first resource that ran out; None if that is not the error.
+
+    The resource leaks if it grew until then; else the test itself needs more of it than its ceiling
+    allows. `ceiling` are the limits in force, by resource.
+    """
+    gone, said = exhausted_by(error), first_line(error)
+    read = {one.resource: one for one in series if one.resource in gone}
+    for budget in budgets:
+        if budget.resource in read and (found := ran_out(read[budget.resource], budget, said)):
+            return found
+    names = [name for name in ceiling if name in gone]
+    return over_ceiling(names[0], ceiling[names[0]], read.get(names[0]), said) if names else None
 
 
 def ran_out(series: Series, budget: Budget, error: str) -> Verdict | None:

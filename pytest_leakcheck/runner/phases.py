@@ -207,6 +207,7 @@ class Trial:
     def start(self, *, is_screen: bool = False) -> None:
         """Read the start level, and discard earlier readings."""
         run = self.run
+        run.verdicts.take_all_back()
         self.identities = take_identities()
         if not is_screen:
             run.innocent.start(self.identities)
@@ -246,25 +247,6 @@ class Trial:
         run.phases.begin()
         run.time.iteration_done()
         return run.progress.report(self.sampler.samples, run.plan.budgets, run.verdicts.given)
-
-    def watch_innocent_growth(self) -> None:
-        """Record what may explain growth.
-
-        To walk all objects for that would take half of the time of a screen.
-        """
-        watch = self.sampler.instruments.watch
-        if watch.enabled:
-            watch.thaw()
-        self.run.innocent.watch()
-        self.run.innocent.start(self.identities)
-        if watch.enabled:
-            watch.refreeze()
-            self.sampler.frozen.note()
-
-    def note_verdicts(self, verdicts: Iterable[Verdict]) -> None:
-        for verdict in verdicts:
-            provenance = find_provenance(self.sampler, verdict.resource)
-            self.run.verdicts.give(qualify(verdict, provenance))
 
     def search(self, growth: Verdict, deadline: float, *, among_known: bool = False) -> CauseSearch:
         """Prepare a search for the cause of growth; see `CauseSearch`."""
@@ -352,7 +334,7 @@ class Screen(Phase):
         trial = self._trial
         sampler, n = trial.sampler, trial.sampler.samples.n
         if n == AT_REST:
-            trial.note_verdicts(at_rest(self._judged(0)))
+            self._give(at_rest(self._judged(0)))
             self._next_look = AT_REST + MIDDLE
             return self.end() if trial.run.verdicts.given else self
         if n == AT_REST + MIDDLE:
@@ -379,10 +361,30 @@ class Screen(Phase):
     def _leave(self) -> None:
         # If they went after the next freeze, it would be as if the test had replaced objects.
         del self._caches
-        self._trial.watch_innocent_growth()
+        self._watch_innocent_growth()
+
+    def _watch_innocent_growth(self) -> None:
+        """Record what may explain growth.
+
+        To walk all objects for that would take half of the time of a screen.
+        """
+        run, sampler = self._trial.run, self._trial.sampler
+        watch = sampler.instruments.watch
+        if watch.enabled:
+            watch.thaw()
+        run.innocent.watch()
+        run.innocent.start(self._trial.identities)
+        if watch.enabled:
+            watch.refreeze()
+            sampler.frozen.note()
+
+    def _give(self, verdicts: Iterable[Verdict]) -> None:
+        for verdict in verdicts:
+            provenance = find_provenance(self._trial.sampler, verdict.resource)
+            self._trial.run.verdicts.give(qualify(verdict, provenance))
 
     def _judge(self) -> bool:
-        """Note the verdicts, or return whether a second look may give them."""
+        """Give the verdicts, or return whether a second look may give them."""
         # In a separate frame, as `_is_enough`.
         judged = self._judged(AT_REST)
         held: Mapping[str, int] = {}
@@ -390,11 +392,11 @@ class Screen(Phase):
         if not verdicts:
             held = self._caches.gains()
             verdicts = screen(judged, held)
-        self._trial.note_verdicts(verdicts)
+        self._give(verdicts)
         return not verdicts and deserve_second_look(find_risen(judged, held))
 
     def _judge_as_known(self) -> Verdict | None:
-        """Return the verdict on what has grown if its cause is a known one, and note the others."""
+        """Return the verdict on what has grown if its cause is a known one, and give the others."""
         trial, run, judged = self._trial, self._trial.run, self._judged(AT_REST)
         series = {one.resource: one for one, _budget in find_risen(judged)}
         known = [
@@ -412,9 +414,7 @@ class Screen(Phase):
         qualified = qualify(verdict, find_provenance(trial.sampler, verdict.resource))
         if qualified.outcome != verdict.outcome:
             return None
-        trial.note_verdicts(
-            screen([(one, budget) for one, budget in judged if one.resource not in series])
-        )
+        self._give(screen([(one, budget) for one, budget in judged if one.resource not in series]))
         return qualified
 
     def _judged(self, since: int) -> list[tuple[Series, Budget]]:
@@ -541,7 +541,6 @@ class Measure(Phase):
             run.verdicts.take_back(name)
             decision = trial.judge.decide(budget, final=final)
             if isinstance(decision, StartAgain):
-                run.verdicts.take_all_back()
                 trial.judge.early = None
                 return decision
             if decision is None:
@@ -588,7 +587,6 @@ class Measure(Phase):
             (budget,) = (one for one in run.plan.budgets if one.resource == name)
             decision = trial.judge.decide(budget, final=False, unbounded=True)
             if isinstance(decision, StartAgain):
-                run.verdicts.take_all_back()
                 trial.judge.carry_levels()
                 return self._again()
             if decision is None or decision.outcome != "leak":
@@ -600,7 +598,7 @@ class Measure(Phase):
 
 
 class Search(Phase):
-    """Searches for the cause of a red verdict, withdrawn once if the growth does not recur."""
+    """Searches for the cause of a red verdict, which may be withdrawn once."""
 
     follows = ("Measure", "Judged")
 
@@ -661,15 +659,19 @@ class Search(Phase):
         )
 
     def _withdraw(self) -> Phase:
-        """Judge again once: a leak that did not recur in the search ended, or depends on time."""
+        """Judge again once: a leak that did not recur in the search ended, or depends on time.
+
+        One that is doubtful stands unless it is shown to have ended.
+        """
         trial, run, red = self._trial, self._trial.run, self._trial.run.verdicts.red
         assert red is not None
+        instead = red if self._cause.recurred else conclude_finding.did_not_recur(red)
         trial.searched.clear()
         run.time.resume()
         if run.time.out_of_time:
-            run.verdicts.give(conclude_finding.did_not_recur(red))
+            run.verdicts.give(instead)
             return trial.conclude()
-        run.verdicts.withdraw(red, recurred=self._cause.recurred)
+        run.verdicts.withdraw(instead)
         trial.sampler.refreeze()
         return Measure(trial)
 

@@ -19,6 +19,7 @@ from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge import conclude_finding
 from pytest_leakcheck.judge.conclude_finding import Result
+from pytest_leakcheck.judge.exhaustion import explain
 from pytest_leakcheck.judge.judge_series import judge_once
 from pytest_leakcheck.judge.provenance import qualify
 from pytest_leakcheck.model.finding import Verdict
@@ -130,17 +131,18 @@ class Repetition:
         run = self._run
         self._fork_guard.exit_if_forked(int(stopped is not None))
         run.ceiling.lift()
-        samples = run.sampler.samples if run.sampler is not None else None
-        explained = error is not None and run.verdicts.exhausted(
-            error, run.plan, samples, run.ceiling.in_force
-        )
-        result, red = self._end(stopped), run.verdicts.red
-        if error is None or not explained or red is None:
-            return result
+        verdict = None
+        if error is not None and run.verdicts.red is None:
+            series = run.sampler.samples.all_series() if run.sampler is not None else ()
+            verdict = explain(error, run.plan.budgets, series, run.ceiling.in_force)
+        if error is None or verdict is None:
+            return self._end(stopped)
+        run.verdicts.give(verdict)
+        result = self._end(stopped)
         # Imported only here: most tests do not fail.
         from pytest_leakcheck.runner.diagnosis import name_failed_line
 
-        return replace(result, culprit=name_failed_line(red.resource, error))
+        return replace(result, culprit=name_failed_line(verdict.resource, error))
 
     def _end(self, stopped: Stopped | None) -> Result:
         run, sampler, plan = self._run, self._run.sampler, self._run.plan
@@ -150,10 +152,11 @@ class Repetition:
         n = sampler.samples.n
         if stopped is None and n == 0 and not run.verdicts.given:
             restarted = run.innocent.restarts > 0
-            for verdict in conclude_finding.no_time_left(
-                plan.budgets, plan.effort, run.time.seconds, restarted=restarted
-            ):
-                run.verdicts.give(verdict)
+            run.verdicts.replace_all(
+                *conclude_finding.no_time_left(
+                    plan.budgets, plan.effort, run.time.seconds, restarted=restarted
+                )
+            )
         ended = self._phase.end()
         if stopped is None:
             stopped = (

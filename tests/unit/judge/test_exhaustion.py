@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 
 import pytest
 
 from leakcheck_incidents.synthetic.simulated_device import DeviceOutOfMemory, SimulatedDevice
-from pytest_leakcheck.judge.exhaustion import exhausted_by, first_line
+from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.judge.exhaustion import exhausted_by, explain, first_line
+from pytest_leakcheck.model.finding import Verdict
+from pytest_leakcheck.model.recording import Series
 from pytest_leakcheck.runner.diagnosis import failed_at
+
+KIB = 1024
+FULL = OSError(errno.EMFILE, "Too many open files")
 
 
 class OutOfMemoryError(RuntimeError):
@@ -129,3 +136,78 @@ def test_a_line_that_a_worker_sent_has_the_class_of_its_function() -> None:
     site = failed_at(Loader().read())
     assert site is not None
     assert (site.line, site.function) == (LINE_OF_READ, "Loader.read")
+
+
+# What an error says.
+
+
+def failed(
+    error: BaseException,
+    *budgets: Budget,
+    columns: dict[str, list[int]] | None = None,
+    ceiling: Mapping[str, int] | None = None,
+) -> Verdict | None:
+    series = [Series(name, tuple(readings)) for name, readings in (columns or {}).items()]
+    return explain(error, budgets, series, ceiling or {})
+
+
+GROWING, STILL = [5, 7, 9, 11], [5, 5, 5, 5]
+
+
+def test_a_resource_that_grew_until_it_ran_out_is_a_leak() -> None:
+    verdict = failed(FULL, Budget("heap"), Budget("fd"), columns={"fd": GROWING, "heap": GROWING})
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome, verdict.level, verdict.slope) == ("fd", "leak", 6, 2.0)
+    assert verdict.reason == "+2.0/iter over 3 iterations, then OSError: [Errno 24] Too many open files"
+
+
+def test_the_first_budget_that_explains_the_error_is_judged() -> None:
+    columns = {"rss": STILL, "heap": GROWING, "object": GROWING}
+    verdict = failed(MemoryError(), Budget("rss"), Budget("object"), Budget("heap"), columns=columns)
+    assert verdict is not None
+    assert (verdict.resource, verdict.reason) == ("object", "+2.0/iter over 3 iterations, then MemoryError")
+
+
+@pytest.mark.parametrize(
+    ("error", "budget", "columns"),
+    [
+        (FULL, "thread", {"fd": GROWING, "thread": GROWING}),
+        (FULL, "fd", {"fd": STILL}),
+        (FULL, "fd", {"fd": [5]}),
+        (FULL, "fd", {"thread": GROWING}),
+        (FULL, "fd", None),
+        (OSError(errno.ENOENT, "no such file"), "fd", {"fd": GROWING}),
+        (ValueError("Too many open files"), "fd", {"fd": GROWING}),
+    ],
+)
+def test_another_error_or_one_without_growth_is_not_explained(
+    error: Exception, budget: str, columns: dict[str, list[int]] | None
+) -> None:
+    assert failed(error, Budget(budget), columns=columns) is None
+
+
+def test_what_has_run_out_under_its_ceiling_is_over_budget() -> None:
+    verdict = failed(FULL, Budget("fd"), columns={"fd": STILL}, ceiling={"rss": KIB, "fd": 64})
+    assert verdict is not None
+    assert (verdict.resource, verdict.outcome, verdict.level, verdict.iterations) == ("fd", "over_budget", 59, 3)
+    assert verdict.reason == (
+        "failed under the ceiling of 64 descriptors, before growth was detected: "
+        "OSError: [Errno 24] Too many open files"
+    )
+
+
+def test_growth_under_a_ceiling_is_a_leak() -> None:
+    verdict = failed(FULL, Budget("fd"), columns={"fd": GROWING}, ceiling={"fd": 64})
+    assert verdict is not None
+    assert verdict.outcome == "leak"
+
+
+@pytest.mark.parametrize("columns", [None, {"heap": GROWING}])
+def test_a_ceiling_may_be_reached_before_its_resource_is_read(columns: dict[str, list[int]] | None) -> None:
+    verdict = failed(FULL, columns=columns, ceiling={"fd": 64})
+    assert verdict is not None
+    assert (verdict.outcome, verdict.level, verdict.iterations) == ("over_budget", 64, 0)
+
+
+def test_a_ceiling_on_another_resource_explains_nothing() -> None:
+    assert failed(FULL, Budget("fd"), columns={"fd": STILL}, ceiling={"rss": KIB}) is None

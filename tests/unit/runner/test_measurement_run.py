@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 from collections.abc import Callable, Mapping
 from math import inf
@@ -23,7 +22,6 @@ from pytest_leakcheck.runner.measurement_run import ImposedCeiling, MeasurementR
 from pytest_leakcheck.runner.progress import Progress, follow
 from repeats import Clock
 
-FULL = OSError(errno.EMFILE, "Too many open files")
 KIB = 1024
 
 

@@ -22,12 +22,13 @@ from typing import Any, Final, TypeAlias
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.config.plan import ADAPTIVE, Effort
+from pytest_leakcheck.config.plan import ADAPTIVE, Effort, Plan
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner.environment import describe_environment
 from pytest_leakcheck.runner.measurement_run import TimeLimit
+from pytest_leakcheck.runner.repetition import Repetition
 from repeats import Clock, descriptors, open_null, repeat, verdict_on
 
 pytestmark = [
@@ -52,6 +53,29 @@ def test_another_failure_or_one_without_growth_is_no_leak(grows: bool, number: i
 
         result = repeat(work, Budget("fd", 0))
     assert (result.verdicts, result.recording.stopped) == ((), "failed")
+
+
+def test_after_a_red_verdict_the_failure_of_its_search_is_not_judged() -> None:
+    ended, values = False, list[object]()
+
+    def work() -> None:
+        values.append([])
+        kept.append(open_null())
+        if ended:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    with descriptors() as kept:
+        repetition = Repetition(Plan("test_a.py::test_b", (Budget("object", 0), Budget("fd")), Effort(min_time=0)))
+        repetition.begin()
+        work()
+        while repetition.iteration_done() and not repetition.searched:
+            work()
+        ended = True
+        with pytest.raises(OSError, match="Too many") as raised:
+            work()
+        result = repetition.end("failed", raised.value)
+    assert [(one.resource, one.outcome) for one in result.verdicts] == [(repetition.searched, "leak")]
+    assert result.culprit is None or result.culprit.ran_out is None
 
 
 def test_time_that_runs_out_ends_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
