@@ -587,7 +587,6 @@ class Measure(Phase):
             (budget,) = (one for one in run.plan.budgets if one.resource == name)
             decision = trial.judge.decide(budget, final=False, unbounded=True)
             if isinstance(decision, StartAgain):
-                trial.judge.carry_levels()
                 return self._again()
             if decision is None or decision.outcome != "leak":
                 trial.searched[name] = None

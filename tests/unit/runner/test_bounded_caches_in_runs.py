@@ -14,7 +14,7 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.runner.bounded_caches import EmptiedCaches
-from repeats import Clock, Work, repeat
+from repeats import Clock, Work, descriptors, open_null, repeat
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -63,6 +63,21 @@ def test_a_level_is_still_measured_from_the_first_start() -> None:
     files: deque[Any] = deque(maxlen=20)
     (verdict,) = repeat(lambda: files.append(open("/dev/null")), Budget("fd", 0)).verdicts  # noqa: PTH123, SIM115
     assert (verdict.outcome, verdict.reason) == ("over_budget", "settles at +17, 0 allowed")
+
+
+@pytest.mark.parametrize("bound", range(17, 24))
+def test_what_was_reached_until_a_cache_is_full_counts_once(bound: int) -> None:
+    caches, opened = cached_lists(bound), itertools.count()
+
+    with descriptors() as kept:
+
+        def work() -> None:
+            caches()
+            if next(opened) < 15:
+                kept.append(open_null())
+
+        verdicts = repeat(work, Budget("object", explicit=False), Budget("fd", 20), min_time=2).verdicts
+    assert {one.resource: one.outcome for one in verdicts} == {"object": "ok", "fd": "ok"}
 
 
 def test_a_leak_that_begins_when_the_cache_is_full_is_found() -> None:
