@@ -64,6 +64,11 @@ class Verdict(OfResource):
     law: Law | None = None
     colour: Colour | None = None
 
+    @property
+    def is_growth(self) -> bool:
+        """Whether it is growth that goes on, and not a level that is too high."""
+        return self.outcome == "leak" or self.kind == "predicted"
+
     def adding(self, text: str) -> Verdict:
         """Return a copy with a text appended to the reason; an empty text changes nothing."""
         return replace(self, reason="; ".join(filter(None, (self.reason, text)))) if text else self

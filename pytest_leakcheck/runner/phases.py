@@ -647,15 +647,14 @@ class Search(Phase):
         return Measure(trial)
 
     def _is_doubtful(self) -> bool:
-        """Return whether memory of unknown line and owner has grown, with time to judge again."""
+        """Return whether memory of unknown line and owner grows, with time to judge again."""
         # The caches of a library settle late, and what fills them is seen nowhere.
-        run, cause = self._trial.run, self._cause
+        run, cause, red = self._trial.run, self._cause, self._trial.run.verdicts.red
         has_time = (
             run.time.seconds < run.plan.effort.max_time / 2 and not run.plan.effort.iterations
         )
-        return (
-            has_time and not cause.has_found and find_resource(cause.resource).exhausts == "memory"
-        )
+        grows = red is not None and red.is_growth and red.traits.exhausts == "memory"
+        return has_time and grows and not cause.has_found
 
     def _withdraw(self) -> Phase:
         """Judge again once: a leak that did not recur in the search ended, or depends on time.

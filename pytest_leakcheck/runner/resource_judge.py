@@ -225,8 +225,7 @@ class ResourceJudge:
             if isfinite(found.rate):
                 part = replace(hint, rate=hint.rate + found.rate)
                 rest = judge(sampler.samples.series(budget.resource), budget, context, part)
-                # Growth that continues, and not a level that is too high.
-                if rest is not None and (rest.outcome == "leak" or rest.kind == "predicted"):
+                if rest is not None and rest.is_growth:
                     hint = part
                     continue
                 if rest is None or rest.outcome != "ok":

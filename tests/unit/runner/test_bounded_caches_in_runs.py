@@ -7,6 +7,7 @@ import itertools
 import mmap
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,6 +47,16 @@ def cached_lists(bound: int) -> Work:
     return lambda: load(next(numbers))
 
 
+def kept_lists(count: int) -> Work:
+    kept, numbers = list[list[int]](), itertools.count()
+
+    def keep() -> None:
+        if next(numbers) < count:
+            kept.append([0])
+
+    return keep
+
+
 # Each was called a leak: a look comes when it has just become full, while the series still counts as growing.
 @pytest.mark.parametrize("bound", [20, 60, 135])
 def test_a_cache_of_files_that_has_just_become_full_is_no_leak(bound: int, begun: list[str]) -> None:
@@ -63,6 +74,17 @@ def test_a_level_is_still_measured_from_the_first_start() -> None:
     files: deque[Any] = deque(maxlen=20)
     (verdict,) = repeat(lambda: files.append(open("/dev/null")), Budget("fd", 0)).verdicts  # noqa: PTH123, SIM115
     assert (verdict.outcome, verdict.reason) == ("over_budget", "settles at +17, 0 allowed")
+
+
+@pytest.mark.parametrize(("allowed", "outcome"), [(10, "over_budget"), (50, "ok")])
+@pytest.mark.parametrize("fill", [cached_lists, kept_lists])
+def test_a_level_that_is_passed_once_stays_passed(
+    fill: Callable[[int], Work], allowed: int, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing grows any more when the cause is searched for, so none is found."""
+    Clock(monkeypatch)
+    (verdict,) = repeat(fill(20), Budget("object", allowed), min_time=2).verdicts
+    assert verdict.outcome == outcome
 
 
 @pytest.mark.parametrize("bound", range(17, 24))
