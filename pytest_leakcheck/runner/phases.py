@@ -670,6 +670,7 @@ class Search(Phase):
             run.verdicts.give(instead)
             return trial.conclude()
         run.verdicts.withdraw(instead)
+        trial.judge.carry_levels()
         trial.sampler.refreeze()
         return Measure(trial)
 

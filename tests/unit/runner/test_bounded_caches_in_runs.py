@@ -87,6 +87,19 @@ def test_a_level_that_is_passed_once_stays_passed(
     assert verdict.outcome == outcome
 
 
+@pytest.mark.parametrize(("allowed", "outcome"), [(3, "over_budget"), (None, "ok")])
+def test_a_level_that_was_reached_before_a_leak_is_withdrawn_counts(allowed: int | None, outcome: str) -> None:
+    opened = itertools.count()
+    with descriptors() as kept:
+
+        def work() -> None:
+            if next(opened) < 18:
+                kept.append(open_null())
+
+        (verdict,) = repeat(work, Budget("fd", allowed)).verdicts
+    assert verdict.outcome == outcome
+
+
 @pytest.mark.parametrize("bound", range(17, 24))
 def test_what_was_reached_until_a_cache_is_full_counts_once(bound: int) -> None:
     caches, opened = cached_lists(bound), itertools.count()
