@@ -64,7 +64,8 @@ def _discard_output() -> None:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-def _run_subcommand(arguments: Sequence[str]) -> int:
+def _make_parser() -> tuple[argparse.ArgumentParser, Any]:
+    """Return the parser and its subcommands."""
     from leakcheck_incidents.repro import command as repro_command
     from pytest_leakcheck.baseline import command as baseline_command
     from pytest_leakcheck.report import GUIDE, compare_command, explain_command
@@ -84,21 +85,26 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
     compare_command.add_parser(commands)
     explain_command.add_parser(commands)
     baseline_command.add_parser(commands)
+    return parser, commands
+
+
+def _run_subcommand(arguments: Sequence[str]) -> int:
+    parser, commands = _make_parser()
     if "_ARGCOMPLETE" in os.environ:
         # A shell asks for completions of its command line.
         import argcomplete
 
         argcomplete.autocomplete(parser)
-    at = list(arguments).index("--") if "--" in arguments else len(arguments)
-    words, to_start = arguments[:at], list(arguments[at + 1 :])
-    given, unknown = parser.parse_known_args(words, argparse.Namespace(to_start=to_start))
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    to_start = list(arguments[at + 1 :])
+    given, unknown = parser.parse_known_args(arguments[:at], argparse.Namespace(to_start=to_start))
     if given.version:
         # Imported only here: it takes a third of the time in which the other commands start.
         from importlib.metadata import version
 
         print(f"{parser.prog} {version(parser.prog)}")
         return 0
-    if given.command is None:
+    if not given.command:
         if unknown or to_start:
             parser.error(
                 f"no command before {' '.join((*unknown, *to_start))}: repro, watch, report, compare, explain or baseline"
@@ -111,8 +117,7 @@ def _run_subcommand(arguments: Sequence[str]) -> int:
         # The parser of the subcommand reports unknown arguments, because it also prints the usage
         # of the subcommand.
         commands.choices[given.command].error(f"unrecognized arguments: {' '.join(unknown)}")
-    status: int = given.run(given)
-    return status
+    return int(given.run(given))
 
 
 def _add_report_parser(commands: Any) -> None:
