@@ -422,9 +422,10 @@ def _describe_growth(case: _Case) -> str:
 
 def _check_filling(case: _Case) -> Verdict | None:
     """Question 1b: a bounded cache explains growth, and hides leaks up to about half as fast."""
-    end, level, headroom = case.hint.at_most, case.budget.level, case.context.headroom
-    if end is None or case.grown.state == "flat":
+    more, level, headroom = case.hint.at_most, case.budget.level, case.context.headroom
+    if more is None or case.grown.state == "flat":
         return None
+    end = more + case.context.carried
     dies = headroom is not None and end - case.level > headroom
     if dies or (level is not None and end > level + case.resource.slack):
         return None

@@ -660,6 +660,13 @@ def test_even_growth_is_certain_after_six_iterations_if_no_room_is_left_for_more
     assert judged(readings, held_to, filling, stopped=True, **facts).outcome != "leak"
 
 
+@pytest.mark.parametrize(("carried", "outcome"), [(0, "ok"), (400_000, "inconclusive")])
+def test_where_a_cache_will_be_full_is_measured_from_the_first_start(carried: int, outcome: str) -> None:
+    filling = Hint("a bounded cache fills", at_most=700_000.0)
+    readings = range(0, 300_000, 1000)
+    assert judged(readings, budget("heap", "1 MiB"), filling, final=True, carried=carried).outcome == outcome
+
+
 @pytest.mark.parametrize(("level", "needed"), [(40, 60), (80, 110)])
 def test_a_pool_that_fills_is_told_how_many_iterations_show_its_level(level: int, needed: int) -> None:
     verdict = judged(range(23), budget("fd", level), final=True)
