@@ -549,10 +549,24 @@ class Measure(Phase):
                 # If the user has set the number of iterations, an `ok` and its floor (the smallest
                 # leak that would have shown) are based on all of them.
                 continue
-            if run.verdicts.give(decision).outcome in RED:
+            if run.verdicts.give(decision).outcome in RED and not self._is_open():
                 return False
-        readable = (one.resource for one in run.plan.budgets if samples.has(one.resource))
-        return not final and any(name not in run.verdicts.given for name in readable)
+        return not final and self._is_open()
+
+    def _is_open(self) -> bool:
+        """Return whether a verdict is missing; beside a red one, one that the user asked for.
+
+        Only a red one that fails no test takes no verdict away from an explicit budget.
+        """
+        run, samples, red = (
+            self._trial.run,
+            self._trial.sampler.samples,
+            self._trial.run.verdicts.red,
+        )
+        if red is not None and not red.tolerated:
+            return False
+        missing = (one for one in run.plan.budgets if one.resource not in run.verdicts.given)
+        return any(samples.has(one.resource) and (one.explicit or red is None) for one in missing)
 
     def _search(self) -> Phase:
         """Begin the search for the cause of a red verdict, if there is one and it is wanted."""

@@ -21,6 +21,7 @@ from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import (
     BLOCKS,
     CHILDREN,
+    GAUGE_PREFIX,
     HEAP,
     MAPPED,
     OBJECTS,
@@ -130,11 +131,15 @@ class ResourceJudge:
         return judge(samples.series(name), budget, context)
 
     def doubts(self, budget: Budget, verdict: Verdict) -> bool:
-        """Return whether the readings since an ``ok`` raise a suspicion."""
+        """Return whether the readings since an ``ok`` raise a suspicion, or pass the level."""
         # Handles are judged after some 13 iterations, memory after 50 to 230. What grows later must
         # not stay ``ok``.
         if verdict.outcome != "ok":
             return False
+        name, slack = budget.resource, budget.traits.slack
+        above = self._sampler.samples.above_start(name) + self._carried.get(name, 0)
+        if budget.level is not None and above > budget.level + slack:
+            return True
         series = self._sampler.samples.series(budget.resource)
         suspicion = judge(series, budget, self._context(budget, final=False))
         return suspicion is not None and suspicion.outcome in RED
@@ -219,8 +224,7 @@ class ResourceJudge:
             if found is None:
                 continue
             if found.ended and not (found.text and run.time.out_of_time):
-                if found.text:
-                    self.carry_levels()
+                self.carry_levels(have_ended=not found.text)
                 return StartAgain()
             if isfinite(found.rate):
                 part = replace(hint, rate=hint.rate + found.rate)
@@ -233,11 +237,27 @@ class ResourceJudge:
             return replace(found, rate=inf, replaced=hint.replaced)
         return hint
 
-    def carry_levels(self) -> None:
-        """Note the levels reached: growth until a cache was full still counts against a level."""
-        samples = self._sampler.samples
-        for name in (one.resource for one in self._run.plan.budgets if samples.has(one.resource)):
-            self._carried[name] = self._carried.get(name, 0) + samples.above_start(name)
+    def carry_levels(self, *, have_ended: bool = False) -> None:
+        """Note the levels reached: growth until a cache was full still counts against a level.
+
+        With `have_ended`, a part of them is gone or will be: only those that no end lowers count.
+        """
+        samples, instruments = self._sampler.samples, self._sampler.instruments
+        for budget in self._run.plan.budgets:
+            name = budget.resource
+            stays = name.startswith(GAUGE_PREFIX) or (
+                budget.traits.scarce
+                and not budget.traits.ends_by_itself
+                and name not in instruments.folders
+                and not self._sampler.settling.is_paced
+            )
+            if samples.has(name) and (stays or not have_ended):
+                # Those that replace objects of the start are no more than before.
+                replaced = self._sampler.frozen.gone if name == OBJECTS else 0
+                readings = samples.series(name).readings
+                level = min(readings[-len(readings) // 4 :]) if have_ended else readings[-1]
+                kept = max(0, level - readings[0] - replaced)
+                self._carried[name] = self._carried.get(name, 0) + kept
 
     def _context(self, budget: Budget, *, final: bool, unbounded: bool = False) -> Context:
         run, sampler, name = self._run, self._sampler, budget.resource

@@ -22,8 +22,9 @@ class Verdicts:
 
     @property
     def red(self) -> Verdict | None:
-        """The red verdict; None if there is none."""
-        return next((verdict for verdict in self.given.values() if verdict.outcome in RED), None)
+        """The red verdict, rather one that does not only warn; None if there is none."""
+        red = (verdict for verdict in self.given.values() if verdict.outcome in RED)
+        return min(red, key=lambda one: one.tolerated, default=None)
 
     def give(self, verdict: Verdict) -> Verdict:
         """Add a verdict, or replace that on its resource; return the one that stands.

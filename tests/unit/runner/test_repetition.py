@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from pytest_leakcheck.config.budget import Budget
+from pytest_leakcheck.config.budget import Budget, Unclosed
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.runner import settling
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import Settling
-from repeats import descriptors, open_null, repeat, verdict_on
+from repeats import Owner, descriptors, open_null, repeat, verdict_on
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts exactly on Linux"),
@@ -52,6 +52,27 @@ def test_threads_in_cyclic_garbage_are_unclosed() -> None:
     verdict = verdict_on(Reader, Budget("thread", 0))
     assert (verdict.outcome, verdict.slope) == ("unclosed", 1.0)
     assert verdict_on(lambda: Reader(cyclic=False), Budget("thread", 0)).outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("unclosed", "explicit", "judged"),
+    [
+        ("warn", True, {"fd": "unclosed", "object": "leak"}),
+        ("warn", False, {"fd": "unclosed"}),
+        ("fail", True, {"fd": "unclosed"}),
+    ],
+)
+def test_what_is_unclosed_and_only_warns_takes_no_verdict_from_an_explicit_budget(
+    unclosed: Unclosed, explicit: bool, judged: dict[str, str]
+) -> None:
+    kept = list[list[int]]()
+
+    def work() -> None:
+        Owner()
+        kept.append([0])
+
+    budgets = Budget("fd", unclosed=unclosed), Budget("object", explicit=explicit)
+    assert {one.resource: one.outcome for one in repeat(work, *budgets).verdicts} == judged
 
 
 def test_children_in_cyclic_garbage_are_unclosed() -> None:

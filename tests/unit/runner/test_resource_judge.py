@@ -326,6 +326,24 @@ def test_a_cause_that_has_just_ended_begins_the_series_again(clock: SleepingCloc
     assert case.context(budgets[1]).carried == 480_000
 
 
+def test_where_others_ended_late_what_no_end_lowers_is_a_level(clock: SleepingClock) -> None:
+    opened = [0] * 20 + [5] * 20 + [9]
+    columns = {"thread": rising(1), "fd": opened, "gauge:x": opened, "heap": rising(1000)}
+    budgets = [Budget(name, 3) for name in columns]
+    case = Case(clock, columns, budgets)
+    case.looks = [lambda *_given: Hint(ended=True)]
+    assert isinstance(case.decide(budgets[0], final=True), StartAgain)
+    # The last reading may be a peak.
+    assert [case.context(one).carried for one in budgets] == [0, 5, 5, 0]
+
+
+def test_what_replaces_objects_of_the_start_is_no_level(clock: SleepingClock) -> None:
+    case = Case(clock, {"object": rising(10), "block": rising(10)}, [Budget("object"), Budget("block")])
+    case.frozen.gone = 380
+    case.judge.carry_levels()
+    assert [case.context(Budget(name)).carried for name in ("object", "block")] == [20, 400]
+
+
 def test_what_ended_late_is_no_level(clock: SleepingClock) -> None:
     case = Case(clock, {"object": rising(10, 240)}, [Budget("object")])
     case.looks = [lambda *_given: Hint(ended=True)]
@@ -470,15 +488,17 @@ def test_entries_of_other_programs_raise_no_suspicion(clock: SleepingClock) -> N
         ("ok", rising(1), True),
         ("ok", [5, *[8] * 40], True),
         ("ok", [5] * 41, False),
-        ("ok", rising(1, 7), False),
+        ("ok", rising(1, 2), False),
+        # Too late to be judged yet.
+        ("ok", [*[5] * 39, 25, 25], True),
         ("inconclusive", rising(1), False),
         ("leak", rising(1), False),
     ],
 )
-def test_growth_after_an_ok_raises_doubts(
+def test_growth_after_an_ok_or_a_level_that_is_passed_raises_doubts(
     outcome: Outcome, readings: list[int], expected: bool, clock: SleepingClock
 ) -> None:
-    assert Case(clock, {"fd": readings}).judge.doubts(Budget("fd", 0), Verdict("fd", outcome)) is expected
+    assert Case(clock, {"fd": readings}).judge.doubts(Budget("fd", 2), Verdict("fd", outcome)) is expected
 
 
 STEPS = [0, *[1000] * 20, *[3000] * 20]
