@@ -246,7 +246,8 @@ class ResourceJudge:
         for budget in self._run.plan.budgets:
             name = budget.resource
             stays = name.startswith(GAUGE_PREFIX) or (
-                budget.traits.scarce
+                budget.level is not None
+                and budget.traits.scarce
                 and not budget.traits.ends_by_itself
                 and name not in instruments.folders
                 and not self._sampler.settling.is_paced
