@@ -21,6 +21,7 @@ from pytest_leakcheck.model.finding import RED, Verdict
 from pytest_leakcheck.model.resources import (
     BLOCKS,
     CHILDREN,
+    DESCRIPTORS,
     GAUGE_PREFIX,
     HEAP,
     MAPPED,
@@ -224,7 +225,7 @@ class ResourceJudge:
             if found is None:
                 continue
             if found.ended and not (found.text and run.time.out_of_time):
-                self.carry_levels(have_ended=not found.text)
+                self.carry_levels() if found.text else self._carry_what_stays()
                 return StartAgain()
             if isfinite(found.rate):
                 part = replace(hint, rate=hint.rate + found.rate)
@@ -237,28 +238,27 @@ class ResourceJudge:
             return replace(found, rate=inf, replaced=hint.replaced)
         return hint
 
-    def carry_levels(self, *, have_ended: bool = False) -> None:
-        """Note the levels reached: growth until a cache was full still counts against a level.
+    def carry_levels(self) -> None:
+        """Note the levels reached: growth until a cache was full still counts against a level."""
+        samples = self._sampler.samples
+        for name in (one.resource for one in self._run.plan.budgets if samples.has(one.resource)):
+            # Those that replace objects of the start are no more than before.
+            replaced = self._sampler.frozen.gone if name == OBJECTS else 0
+            self._carry(name, samples.above_start(name) - replaced)
 
-        With `have_ended`, a part of them is gone or will be: only those that no end lowers count.
-        """
+    def _carry_what_stays(self) -> None:
+        """Note the levels of descriptors and gauges as they are, though other resources ended."""
         samples, instruments = self._sampler.samples, self._sampler.instruments
-        for budget in self._run.plan.budgets:
-            name = budget.resource
-            stays = name.startswith(GAUGE_PREFIX) or (
-                budget.level is not None
-                and budget.traits.scarce
-                and not budget.traits.ends_by_itself
-                and name not in instruments.folders
-                and not self._sampler.settling.is_paced
-            )
-            if samples.has(name) and (stays or not have_ended):
-                # Those that replace objects of the start are no more than before.
-                replaced = self._sampler.frozen.gone if name == OBJECTS else 0
-                readings = samples.series(name).readings
-                level = min(readings[-len(readings) // 4 :]) if have_ended else readings[-1]
-                kept = max(0, level - readings[0] - replaced)
-                self._carried[name] = self._carried.get(name, 0) + kept
+        # While a thread releases descriptors late, those that wait for it end, too.
+        paced = self._sampler.settling.is_paced
+        for name in (one.resource for one in self._run.plan.budgets if samples.has(one.resource)):
+            if name.startswith(GAUGE_PREFIX):
+                self._carry(name, instruments.counter(name)() - samples.columns[name][0])
+            elif name == DESCRIPTORS and not paced:
+                self._carry(name, instruments.in_tree(name)() - samples.columns[name][0])
+
+    def _carry(self, name: str, level: int) -> None:
+        self._carried[name] = self._carried.get(name, 0) + max(0, level)
 
     def _context(self, budget: Budget, *, final: bool, unbounded: bool = False) -> Context:
         run, sampler, name = self._run, self._sampler, budget.resource

@@ -326,15 +326,16 @@ def test_a_cause_that_has_just_ended_begins_the_series_again(clock: SleepingCloc
     assert case.context(budgets[1]).carried == 480_000
 
 
-def test_where_others_ended_late_what_no_end_lowers_is_a_level(clock: SleepingClock) -> None:
-    opened = [0] * 20 + [5] * 20 + [9]
+def test_where_others_ended_late_descriptors_and_gauges_count_as_they_are(clock: SleepingClock) -> None:
+    opened = [2] * 20 + [9] * 21
     columns = {"thread": rising(1), "fd": opened, "gauge:x": opened, "heap": rising(1000)}
     budgets = [Budget(name, 3) for name in columns]
     case = Case(clock, columns, budgets)
+    case.tree.count = lambda: (6, 2, 0)
+    case.instruments.gauges = {"x": lambda: 7}
     case.looks = [lambda *_given: Hint(ended=True)]
     assert isinstance(case.decide(budgets[0], final=True), StartAgain)
-    # The last reading may be a peak.
-    assert [case.context(one).carried for one in budgets] == [0, 5, 5, 0]
+    assert [case.context(one).carried for one in budgets] == [0, 4, 5, 0]
 
 
 def test_what_replaces_objects_of_the_start_is_no_level(clock: SleepingClock) -> None:
