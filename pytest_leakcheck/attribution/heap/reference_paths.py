@@ -117,15 +117,19 @@ def _search_next_level(
         search.frontier = []
     # These structures of the search refer to the objects as well, and must not count as referrers.
     own = {id(wanted), *map(id, frontiers), *(id(search.next_of) for search in searches)}
-    for referrer in _list_referrers(wanted):
-        if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
-            continue
-        if type(referrer) is types.ModuleType:
-            # The dict of a module is a root already, and reading its other referents is dangerous
-            # (see `owner_search`).
-            continue
+    # The dict of a module is a root already, and reading its other referents is dangerous (see
+    # `owner_search`).
+    referrers = [
+        one
+        for one in _list_referrers(wanted)
+        if not (id(one) in own or id(one) in skipped)
+        and type(one) is not types.ModuleType
+        and not is_ours(one)
+    ]
+    # All are read before a rank is found: telling which context runs replaces its table.
+    places_in = [wanted.keys() & map(id, gc.get_referents(one)) for one in referrers]
+    for referrer, held in zip(referrers, places_in, strict=True):
         rank = _root_rank(referrer, running)
-        held = wanted.keys() & map(id, gc.get_referents(referrer))
         for search, mine in zip(searches, asked, strict=True):
             places = held & mine
             if places and id(referrer) not in search.next_of and referrer is not search.target:
@@ -447,13 +451,15 @@ def _read_suspended(obj: object, name: str) -> Any:
 
 def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # noqa: PLR0911 - one for each way
     """Return how an object refers to the next, and how many positions of the path that spans."""
-    # The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of
-    # their own.
+    # The dict of an instance or a class, the tuple and the cell of a closure, and the table of a
+    # context are not steps of their own.
     holder, child, beyond, last = (*path[at : at + 4], None, None)[:4]
     if type(holder) is dict and module_name(holder):
         return _name_in_namespace(holder, child), 1
     if type(holder) is types.FunctionType:
         return _describe_function_reference(holder, child, beyond, last)
+    if type(holder) is contextvars.Context:
+        return _describe_variable(holder, path[at + 1 :])
     if is_fixture(holder):
         # Through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and
         # exception.
@@ -473,6 +479,15 @@ def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # 
             child, beyond
         ), 2
     return _describe_direct_reference(holder, child), 1
+
+
+def _describe_variable(context: contextvars.Context, below: Sequence[object]) -> tuple[str, int]:
+    """Do `_describe_reference` for a context and the objects after it."""
+    names = {id(value): variable.name for variable, value in context.items()}
+    for at, one in enumerate(below, 1):
+        if id(one) in names:
+            return f"variable {inspection.show_name(names[id(one)])}", at
+    return UNNAMED, 1
 
 
 def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
@@ -541,15 +556,6 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
                     if value is child
                     else f"key {inspection.show_key(key)}"
                 )
-    elif kind is contextvars.Context:
-        found = next(
-            (
-                f"variable {inspection.show_name(variable.name)}"
-                for variable, value in holder.items()
-                if value is child
-            ),
-            "",
-        )
     elif kind is set or type(holder) is frozenset:
         found = "element"
     elif kind is not None or type(holder) is tuple:

@@ -198,3 +198,23 @@ def test_a_copy_of_the_running_context_is_not_what_the_interpreter_holds(variabl
 
     running = contextvars.Context()
     assert running.run(tell) == ("", "context of the running thread")
+
+
+@pytest.mark.parametrize("copies", [0, 3])
+def test_what_a_variable_of_the_running_context_holds_is_found(copies: int) -> None:
+    # Tasks have such copies. Telling which context runs replaces the table that all of them share.
+    def tell() -> tuple[str, list[tuple[str, str]]]:
+        variable = contextvars.ContextVar[list[Item]]("kept")
+        variable.set([])
+        # The copies are listed first, because the collector lists what is young first.
+        gc.collect()
+        kept = [contextvars.copy_context() for _ in range(copies)]
+        (path,) = find_paths([variable.get()])
+        assert len(kept) == copies
+        owner = describe_owner(path, variable.get(), "")
+        return owner.name, [(step.holder, step.via) for step in owner.steps]
+
+    name = "context of the running thread"
+    shown, steps = contextvars.Context().run(tell)
+    assert shown == f"{name} variable 'kept'"
+    assert steps == [(name, "variable 'kept'")]
