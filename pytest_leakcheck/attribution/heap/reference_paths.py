@@ -45,13 +45,17 @@ _RUNNERS: Final = ("_pytest", "pluggy", "pytest")
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """The search for a root; `next_of`: the next object on the path to the target, by ``id()``."""
+    """The search for a root; `next_of`: the next object on the path to the target, by ``id()``.
+
+    `is_cut`: a limit left out objects that may lead to the target.
+    """
 
     target: object
     next_of: dict[int, object] = field(default_factory=dict)
     frontier: list[object] = field(default_factory=list)
     found: object = None
     rank: int = _RANK_TEST_RUNNER + 1
+    is_cut: bool = False
 
     def path(self) -> tuple[object, ...]:
         """Return the path from the root to the target."""
@@ -68,19 +72,22 @@ class _Search:
             self.found, self.rank = obj, rank
 
 
-def find_paths(
+def find_paths(  # noqa: PLR0913 - two for each end of a search
     targets: Sequence[object],
     ignore: Collection[int] = (),
     *,
     to_root: bool = True,
     borrower: types.FrameType | None = None,
+    new: Collection[int] = (),
+    cut: list[object] | None = None,
 ) -> tuple[tuple[object, ...], ...]:
     """Return a path from a root to each object; empty where none is found.
 
     The objects in `ignore`, by ``id()``, are on no path. Call this while nothing is frozen. All
     searches run together, because each level scans all tracked objects. An object that is a root
     itself is its own path, unless `to_root` is False. A variable of the `borrower` that is the
-    object itself does not hold it.
+    object itself does not hold it. Where a level has too many objects, those in `new`, by ``id()``,
+    come last. `cut` gets the objects whose search reached a limit.
     """
     running = {id(frame): frame for frame in running_frames()}
     searches = [_Search(target) for target in targets]
@@ -93,7 +100,9 @@ def find_paths(
         ]
         if not open_ones:
             break
-        _search_next_level(open_ones, skipped, running)
+        _search_next_level(open_ones, skipped, running, new)
+    if cut is not None:
+        cut += [one.target for one in searches if one.is_cut or one.frontier]
     for search in searches:
         if search.rank > _RANK_THREAD:
             _search_frames(search, running.values(), skipped, borrower)
@@ -104,13 +113,17 @@ def find_paths(
 
 
 def _search_next_level(
-    searches: list[_Search], skipped: set[int], running: dict[int, types.FrameType]
+    searches: list[_Search],
+    skipped: set[int],
+    running: dict[int, types.FrameType],
+    new: Collection[int],
 ) -> None:
     """Search the referrers of the current level, for all searches at once."""
-    frontiers = [
-        list(islice(_alternate_kinds(search.frontier), _MAX_OBJECTS_PER_LEVEL))
-        for search in searches
-    ]
+    frontiers: list[list[object]] = []
+    for search in searches:
+        search.frontier.sort(key=lambda one: id(one) in new)
+        search.is_cut |= len(search.frontier) > _MAX_OBJECTS_PER_LEVEL
+        frontiers.append(list(islice(_alternate_kinds(search.frontier), _MAX_OBJECTS_PER_LEVEL)))
     wanted = {id(one): one for frontier in frontiers for one in frontier}
     asked = [{id(one) for one in frontier} for frontier in frontiers]
     for search in searches:
@@ -119,15 +132,19 @@ def _search_next_level(
     own = {id(wanted), *map(id, frontiers), *(id(search.next_of) for search in searches)}
     # The dict of a module is a root already, and reading its other referents is dangerous (see
     # `owner_search`).
+    listed = _list_referrers(wanted)
     referrers = [
         one
-        for one in _list_referrers(wanted)
+        for one in listed
         if not (id(one) in own or id(one) in skipped)
         and type(one) is not types.ModuleType
         and not is_ours(one)
     ]
     # All are read before a rank is found: telling which context runs replaces its table.
     places_in = [wanted.keys() & map(id, gc.get_referents(one)) for one in referrers]
+    is_cut = len(listed) >= _MAX_REFERRERS
+    for search in searches:
+        search.is_cut |= is_cut
     for referrer, held in zip(referrers, places_in, strict=True):
         rank = _root_rank(referrer, running)
         for search, mine in zip(searches, asked, strict=True):
