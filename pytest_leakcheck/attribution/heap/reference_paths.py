@@ -330,12 +330,25 @@ def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...]
 
 def module_name(obj: object) -> str:
     """Return the name of a module, given it or the dict of its globals; empty for other objects."""
-    if issubclass(type(obj), types.ModuleType):
-        obj = inspection.instance_dict(obj)
-    if type(obj) is not dict or "__spec__" not in obj:
+    is_module = issubclass(type(obj), types.ModuleType)
+    space: Any = inspection.instance_dict(obj) if is_module else obj
+    if type(space) is not dict or "__spec__" not in space:
         return ""
-    name = obj.get("__name__")
-    return name if type(name) is str else ""
+    name = space.get("__name__")
+    if type(name) is not str or not (is_module or _is_of_module(space, name)):
+        return ""
+    return name
+
+
+def _is_of_module(space: dict[str, object], name: str) -> bool:
+    """Return whether these are the globals of a module, not a copy such as doctest makes."""
+    if inspection.instance_dict(sys.modules.get(name)) is space or gc.get_freeze_count():
+        # What is frozen is no referrer.
+        return True
+    return any(
+        issubclass(type(one), types.ModuleType) and inspection.instance_dict(one) is space
+        for one in gc.get_referrers(space)
+    )
 
 
 def describe_holder(obj: object) -> str:

@@ -20,6 +20,7 @@ from pytest_leakcheck.attribution.heap.reference_paths import (
     describe_owner,
     find_paths,
     kept_by_interpreter,
+    module_name,
     running_frames,
     variables_of_frame,
 )
@@ -218,3 +219,14 @@ def test_what_a_variable_of_the_running_context_holds_is_found(copies: int) -> N
     shown, steps = contextvars.Context().run(tell)
     assert shown == f"{name} variable 'kept'"
     assert steps == [(name, "variable 'kept'")]
+
+
+def test_a_copy_of_the_globals_of_a_module_is_not_the_module(root: dict[str, object]) -> None:
+    # As doctest makes one; a module that is no longer in `sys.modules` is still one.
+    assert (module_name(vars(threading)), module_name(root)) == ("threading", "case_of_roots")
+    for copy in (dict(vars(threading)), dict(root)):
+        assert module_name(copy) == ""
+    copied = {**vars(threading), "kept": []}
+    root["tests"] = [copied]
+    (path,) = find_paths([copied["kept"]])
+    assert describe_owner(path, copied["kept"], "").name.startswith("case_of_roots.tests[0][")
