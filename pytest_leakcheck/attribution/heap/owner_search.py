@@ -46,6 +46,7 @@ from pytest_leakcheck.model.culprit import OutOfTime, Owner, RootKind, Step
 from pytest_leakcheck.probes import clock
 
 _NOTHING_GREW: Final = "no container or value grew at this rate"
+_NONE_FITS: Final = "no container that grew at this rate could be shown to hold it"
 # Number of newest entries to inspect in a container.
 _NEWEST_ENTRIES: Final = 2
 # The most owners to search for.
@@ -380,7 +381,12 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     if not found:
         if lost := [one.holder for one in fit if not _is_held_by_us(one.holder)]:
             return Holders((), f"a {describe_holder(lost[0])} grows, and {_say_lost(lost[0], cut)}")
-        return Holders((), _NOTHING_GREW)
+        unfit = [one for one in growing if id(one.holder) in sought.unfit - skipped]
+        grew = fitting(unfit, sought.iterations, sought.rate, sought.size)[:_MAX_OWNERS]
+        # What this package fills has no path.
+        others = find_paths([one.holder for one in grew], skipped, new=within.new)
+        is_said = any(path and not is_runners(path) for path in others)
+        return Holders((), _NONE_FITS if is_said else _NOTHING_GREW)
     if sought.identities is not None:
         # All of them stand for the handles.
         found.sort(key=lambda one: _is_list_of_library(one[0]))

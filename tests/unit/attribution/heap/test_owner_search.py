@@ -484,6 +484,17 @@ def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
     assert found.reason == "no container or value grew at this rate"
 
 
+@pytest.mark.parametrize(("gained", "reason"), [(10, "that"), (4, "or value")])
+def test_containers_that_grew_but_are_not_shown_to_hold_it_are_not_denied(gained: int, reason: str) -> None:
+    leaks.chain.beside = numbers = set(range(20))
+    sought = SearchTarget(iterations=10, rate=1.0, identities=frozenset({("fd", "socket")}))
+    grown = [GrowingContainer(numbers, gained)]
+    del numbers
+    found = search(sought, [], grown, ())
+    assert found.owners == ()
+    assert found.reason.startswith(f"no container {reason} grew at this rate")
+
+
 def test_a_search_without_time_says_so_and_guesses_nothing() -> None:
     gc.freeze()
     kept = Item()
