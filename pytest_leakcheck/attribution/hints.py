@@ -100,13 +100,13 @@ SHAPES: Final = (
     Shape(
         "an executor is not shut down: use `with ThreadPoolExecutor(...)`, call shutdown(), or share one executor",
         "threads",
-        path=r"concurrent/futures/thread\.py",
+        path=r"concurrent/futures/thread\.py:ThreadPoolExecutor\._adjust_thread_count",
         survivor=r"ThreadPoolExecutor",
     ),
     Shape(
         "a process pool is not shut down: use it in a `with` statement, or share one pool",
         "children fds threads",
-        path=r"(concurrent/futures/process|multiprocessing/pool)\.py",
+        path=r"(concurrent/futures/process|multiprocessing/pool)\.py:\w*Pool",
     ),
     Shape(
         "a shared-memory segment outlives the process: its creator must call unlink() after close()",
@@ -120,8 +120,13 @@ SHAPES: Final = (
     ),
     Shape(
         "a child process is not waited for: use `with subprocess.Popen(...)`, or wait() after terminate()",
-        "children fds",
+        "children",
         path=r"subprocess\.py",
+    ),
+    Shape(
+        "a pipe to a child process is not closed: use `with subprocess.Popen(...)`, or close() it",
+        "fds",
+        path=r"subprocess\.py:Popen\._get_handles",
     ),
     Shape(
         "a thread does not end: signal it to stop, then join() it",
@@ -136,7 +141,7 @@ SHAPES: Final = (
     ),
     Shape(
         "a logging handler is added each time: add it once, or remove it when done",
-        owner=r"logging\.getLogger|\bLogger\b",
+        owner=r"^logging\.getLogger\(.*\)\.handlers$",
     ),
     Shape("an unbounded cache keeps every result: set maxsize, or clear it", owner=r"lru_cache"),
     Shape(

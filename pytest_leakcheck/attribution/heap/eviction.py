@@ -7,7 +7,8 @@ import gc
 import inspect
 import operator
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from opcode import opmap
 from types import CodeType, FunctionType, ModuleType
@@ -50,19 +51,15 @@ def find_eviction(container: object) -> Eviction | None:
     without_bound = None
     for names, holder in _iter_holders(container):
         codes = [code for code in _iter_code(holder) if not is_standard(code.co_filename)]
-        removing = [code for code in codes if _removes(code, names)]
-        reader = _Reader(container, names, holder, {one.co_name for one in removing})
+        reader = _Reader(container, names, holder)
+        removing = [code for code in codes if reader.removes(code)]
+        reader.removing.update(one.co_name for one in removing)
         for code in codes:
             if bound := reader.read(code):
                 return Eviction(f"{code.co_qualname}()", bound)
         if removing and without_bound is None:
             without_bound = Eviction(f"{removing[0].co_qualname}()")
     return without_bound
-
-
-def _removes(code: CodeType, names: frozenset[str]) -> bool:
-    removes = not _REMOVING.isdisjoint(code.co_names) or _DELETES in code.co_code[::2]
-    return removes and (not names or not names.isdisjoint(code.co_names))
 
 
 def _iter_holders(container: object) -> Iterator[tuple[frozenset[str], object]]:
@@ -101,11 +98,10 @@ def _list_namespaces(holder: Any) -> list[Mapping[str, Any]]:
 class _Reader:
     """Reads the bound of a container from the source of its holder's functions; it runs none."""
 
-    def __init__(
-        self, container: object, names: frozenset[str], holder: Any, removing: set[str]
-    ) -> None:
-        """Take the holder's names for the container, and of its functions that remove entries."""
-        self._names, self._removing = names, removing
+    def __init__(self, container: object, names: frozenset[str], holder: Any) -> None:
+        """Take the holder's names for the container; `removing`: functions that remove entries."""
+        self._names = names
+        self.removing: set[str] = set()
         self._length = inspection.length(container)
         is_module = type(holder) is ModuleType
         self._globals = vars(holder) if is_module else {}
@@ -117,20 +113,33 @@ class _Reader:
         ):
             self._attributes |= space
 
+    def removes(self, code: CodeType) -> bool:
+        """Return whether it removes an entry from the container, not only from another one."""
+        steps = self._parse(code, _REMOVING)
+        return any(
+            self._is_container(one.func.value)
+            if isinstance(one, ast.Call)
+            and isinstance(one.func, ast.Attribute)
+            and one.func.attr in _REMOVING
+            else isinstance(one, ast.Subscript)
+            and isinstance(one.ctx, ast.Del)
+            and self._is_container(one.value)
+            for one in steps
+        )
+
+    def _parse(self, code: CodeType, names: Collection[str]) -> list[ast.AST]:
+        """Return the syntax of a function that uses one of the names, or deletes; else nothing."""
+        if not {*names}.isdisjoint(code.co_names) or _DELETES in code.co_code[::2]:
+            with suppress(OSError, SyntaxError, TypeError, ValueError):
+                (function,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
+                self._itself = code.co_varnames[0] if code.co_argcount else ""
+                self._locals = _list_assigned(function)
+                return list(ast.walk(function))
+        return []
+
     def read(self, code: CodeType) -> int:
         """Return the bound that the length is compared with before a removal; 0 without one."""
-        if (
-            _REMOVING.union(("clear",), self._removing).isdisjoint(code.co_names)
-            and _DELETES not in code.co_code[::2]
-        ):
-            return 0
-        try:
-            (function,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
-        except (OSError, SyntaxError, TypeError, ValueError):
-            return 0
-        self._itself = code.co_varnames[0] if code.co_argcount else ""
-        self._locals = _list_assigned(function)
-        for step in ast.walk(function):
+        for step in self._parse(code, {*_REMOVING, "clear", *self.removing}):
             if isinstance(step, (ast.If, ast.While)) and any(
                 map(self._is_removal, map(ast.walk, step.body))
             ):
@@ -145,7 +154,7 @@ class _Reader:
             or (
                 isinstance(step, ast.Call)
                 and isinstance(step.func, ast.Attribute)
-                and step.func.attr in {*_REMOVING, "clear", *self._removing}
+                and step.func.attr in {*_REMOVING, "clear", *self.removing}
             )
             for step in steps
         )
@@ -171,15 +180,16 @@ class _Reader:
             and node.args
         ):
             argument = node.args[0]
-            name = (
-                argument.attr
-                if isinstance(argument, ast.Attribute)
-                else argument.id
-                if isinstance(argument, ast.Name)
-                else ""
-            )
-            return self._mangle(name) in self._names or (name == self._itself and bool(name))
+            is_itself = isinstance(argument, ast.Name) and argument.id == self._itself
+            return is_itself or self._is_container(argument)
         return isinstance(node, ast.Attribute) and self._evaluate(node) == self._length > 0
+
+    def _is_container(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            # It may be a local variable for it.
+            node = self._locals.get(node.id, node)
+        name = getattr(node, "attr", getattr(node, "id", ""))
+        return name != "" and self._mangle(name) in (self._names or {self._itself})
 
     def _evaluate(self, node: ast.expr) -> float | None:
         """Return the number of an expression of constants, variables and attributes; else None."""

@@ -46,6 +46,7 @@ from pytest_leakcheck.model.culprit import OutOfTime, Owner, RootKind, Step
 from pytest_leakcheck.probes import clock
 
 _NOTHING_GREW: Final = "no container or value grew at this rate"
+_NONE_FITS: Final = "no container that grew at this rate could be shown to hold it"
 # Number of newest entries to inspect in a container.
 _NEWEST_ENTRIES: Final = 2
 # The most owners to search for.
@@ -370,7 +371,8 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     if survivors:
         return _find_owners_of_survivors(survivors, candidates, sought, within)
     fit = fitting(candidates, sought.iterations, sought.rate, sought.size)[:_MAX_OWNERS]
-    paths = find_paths([one.holder for one in fit], skipped)
+    cut: list[object] = []
+    paths = find_paths([one.holder for one in fit], skipped, new=within.new, cut=cut)
     found = [
         (_describe_growing(container, path, sought.iterations), container.holder, is_runners(path))
         for container, path in zip(fit, paths, strict=True)
@@ -378,10 +380,13 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     ]
     if not found:
         if lost := [one.holder for one in fit if not _is_held_by_us(one.holder)]:
-            return Holders(
-                (), f"a {describe_holder(lost[0])} grows, and is held outside Python objects (C)"
-            )
-        return Holders((), _NOTHING_GREW)
+            return Holders((), f"a {describe_holder(lost[0])} grows, and {_say_lost(lost[0], cut)}")
+        unfit = [one for one in growing if id(one.holder) in sought.unfit - skipped]
+        grew = fitting(unfit, sought.iterations, sought.rate, sought.size)[:_MAX_OWNERS]
+        # What this package fills has no path.
+        others = find_paths([one.holder for one in grew], skipped, new=within.new)
+        is_said = any(path and not is_runners(path) for path in others)
+        return Holders((), _NONE_FITS if is_said else _NOTHING_GREW)
     if sought.identities is not None:
         # All of them stand for the handles.
         found.sort(key=lambda one: _is_list_of_library(one[0]))
@@ -389,6 +394,13 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     return _without_test_runner(
         found, joint=are_shares(with_path, sought.iterations, sought.rate, sought.size)
     )
+
+
+def _say_lost(holder: object, cut: Sequence[object]) -> str:
+    """Say why an object has no path, for which the search reached a limit if it is in `cut`."""
+    if any(one is holder for one in cut):
+        return "no path to it was found within the limits of the search"
+    return "it is held outside Python objects (C)"
 
 
 def _is_held_by_us(obj: object) -> bool:
@@ -421,7 +433,8 @@ def _find_owners_of_survivors(
     if not _select_largest(largest, count):
         return _report_unheld(survivors, search)
     found = []
-    paths = find_paths([hold.holder for hold in largest], skipped)
+    cut: list[object] = []
+    paths = find_paths([hold.holder for hold in largest], skipped, new=search.new, cut=cut)
     path_to = {id(hold): path for hold, path in zip(largest, paths, strict=True)}
     # An object without a path from a root is temporary, or held by C.
     lasting = _select_largest([hold for hold in largest if path_to[id(hold)]], count)
@@ -438,8 +451,10 @@ def _find_owners_of_survivors(
         owner = describe_owner((*path, hold.entry), hold.holder, text, gained)
         found.append((owner, hold.holder, is_runners(path)))
     if not found:
-        what = describe_holder(largest[0].holder)
-        return Holders((), f"they are held by a {what}, which is held outside Python objects (C)")
+        first = largest[0].holder
+        return Holders(
+            (), f"they are held by a {describe_holder(first)}, and {_say_lost(first, cut)}"
+        )
     return _without_test_runner(found, joint=True)
 
 

@@ -45,13 +45,17 @@ _RUNNERS: Final = ("_pytest", "pluggy", "pytest")
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """The search for a root; `next_of`: the next object on the path to the target, by ``id()``."""
+    """The search for a root; `next_of`: the next object on the path to the target, by ``id()``.
+
+    `is_cut`: a limit left out objects that may lead to the target.
+    """
 
     target: object
     next_of: dict[int, object] = field(default_factory=dict)
     frontier: list[object] = field(default_factory=list)
     found: object = None
     rank: int = _RANK_TEST_RUNNER + 1
+    is_cut: bool = False
 
     def path(self) -> tuple[object, ...]:
         """Return the path from the root to the target."""
@@ -68,19 +72,22 @@ class _Search:
             self.found, self.rank = obj, rank
 
 
-def find_paths(
+def find_paths(  # noqa: PLR0913 - two for each end of a search
     targets: Sequence[object],
     ignore: Collection[int] = (),
     *,
     to_root: bool = True,
     borrower: types.FrameType | None = None,
+    new: Collection[int] = (),
+    cut: list[object] | None = None,
 ) -> tuple[tuple[object, ...], ...]:
     """Return a path from a root to each object; empty where none is found.
 
     The objects in `ignore`, by ``id()``, are on no path. Call this while nothing is frozen. All
     searches run together, because each level scans all tracked objects. An object that is a root
     itself is its own path, unless `to_root` is False. A variable of the `borrower` that is the
-    object itself does not hold it.
+    object itself does not hold it. Where a level has too many objects, those in `new`, by ``id()``,
+    come last. `cut` gets the objects whose search reached a limit.
     """
     running = {id(frame): frame for frame in running_frames()}
     searches = [_Search(target) for target in targets]
@@ -93,7 +100,9 @@ def find_paths(
         ]
         if not open_ones:
             break
-        _search_next_level(open_ones, skipped, running)
+        _search_next_level(open_ones, skipped, running, new)
+    if cut is not None:
+        cut += [one.target for one in searches if one.is_cut or one.frontier]
     for search in searches:
         if search.rank > _RANK_THREAD:
             _search_frames(search, running.values(), skipped, borrower)
@@ -104,28 +113,40 @@ def find_paths(
 
 
 def _search_next_level(
-    searches: list[_Search], skipped: set[int], running: dict[int, types.FrameType]
+    searches: list[_Search],
+    skipped: set[int],
+    running: dict[int, types.FrameType],
+    new: Collection[int],
 ) -> None:
     """Search the referrers of the current level, for all searches at once."""
-    frontiers = [
-        list(islice(_alternate_kinds(search.frontier), _MAX_OBJECTS_PER_LEVEL))
-        for search in searches
-    ]
+    frontiers: list[list[object]] = []
+    for search in searches:
+        search.frontier.sort(key=lambda one: id(one) in new)
+        search.is_cut |= len(search.frontier) > _MAX_OBJECTS_PER_LEVEL
+        frontiers.append(list(islice(_alternate_kinds(search.frontier), _MAX_OBJECTS_PER_LEVEL)))
     wanted = {id(one): one for frontier in frontiers for one in frontier}
     asked = [{id(one) for one in frontier} for frontier in frontiers]
     for search in searches:
         search.frontier = []
     # These structures of the search refer to the objects as well, and must not count as referrers.
     own = {id(wanted), *map(id, frontiers), *(id(search.next_of) for search in searches)}
-    for referrer in _list_referrers(wanted):
-        if id(referrer) in own or id(referrer) in skipped or is_ours(referrer):
-            continue
-        if type(referrer) is types.ModuleType:
-            # The dict of a module is a root already, and reading its other referents is dangerous
-            # (see `owner_search`).
-            continue
+    # The dict of a module is a root already, and reading its other referents is dangerous (see
+    # `owner_search`).
+    listed = _list_referrers(wanted)
+    referrers = [
+        one
+        for one in listed
+        if not (id(one) in own or id(one) in skipped)
+        and type(one) is not types.ModuleType
+        and not is_ours(one)
+    ]
+    # All are read before a rank is found: telling which context runs replaces its table.
+    places_in = [wanted.keys() & map(id, gc.get_referents(one)) for one in referrers]
+    is_cut = len(listed) >= _MAX_REFERRERS
+    for search in searches:
+        search.is_cut |= is_cut
+    for referrer, held in zip(referrers, places_in, strict=True):
         rank = _root_rank(referrer, running)
-        held = wanted.keys() & map(id, gc.get_referents(referrer))
         for search, mine in zip(searches, asked, strict=True):
             places = held & mine
             if places and id(referrer) not in search.next_of and referrer is not search.target:
@@ -309,12 +330,25 @@ def _steps_of(path: Sequence[object], suspect: object) -> tuple[tuple[Step, ...]
 
 def module_name(obj: object) -> str:
     """Return the name of a module, given it or the dict of its globals; empty for other objects."""
-    if issubclass(type(obj), types.ModuleType):
-        obj = inspection.instance_dict(obj)
-    if type(obj) is not dict or "__spec__" not in obj:
+    is_module = issubclass(type(obj), types.ModuleType)
+    space: Any = inspection.instance_dict(obj) if is_module else obj
+    if type(space) is not dict or "__spec__" not in space:
         return ""
-    name = obj.get("__name__")
-    return name if type(name) is str else ""
+    name = space.get("__name__")
+    if type(name) is not str or not (is_module or _is_of_module(space, name)):
+        return ""
+    return name
+
+
+def _is_of_module(space: dict[str, object], name: str) -> bool:
+    """Return whether these are the globals of a module, not a copy such as doctest makes."""
+    if inspection.instance_dict(sys.modules.get(name)) is space or gc.get_freeze_count():
+        # What is frozen is no referrer.
+        return True
+    return any(
+        issubclass(type(one), types.ModuleType) and inspection.instance_dict(one) is space
+        for one in gc.get_referrers(space)
+    )
 
 
 def describe_holder(obj: object) -> str:
@@ -447,13 +481,15 @@ def _read_suspended(obj: object, name: str) -> Any:
 
 def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # noqa: PLR0911 - one for each way
     """Return how an object refers to the next, and how many positions of the path that spans."""
-    # The dict of an instance or a class, and the tuple and the cell of a closure, are not steps of
-    # their own.
+    # The dict of an instance or a class, the tuple and the cell of a closure, and the table of a
+    # context are not steps of their own.
     holder, child, beyond, last = (*path[at : at + 4], None, None)[:4]
     if type(holder) is dict and module_name(holder):
         return _name_in_namespace(holder, child), 1
     if type(holder) is types.FunctionType:
         return _describe_function_reference(holder, child, beyond, last)
+    if type(holder) is contextvars.Context:
+        return _describe_variable(holder, path[at + 1 :])
     if is_fixture(holder):
         # Through the attribute dict of the `FixtureDef`, and the tuple of value, cache key and
         # exception.
@@ -473,6 +509,15 @@ def _describe_reference(path: Sequence[object], at: int) -> tuple[str, int]:  # 
             child, beyond
         ), 2
     return _describe_direct_reference(holder, child), 1
+
+
+def _describe_variable(context: contextvars.Context, below: Sequence[object]) -> tuple[str, int]:
+    """Do `_describe_reference` for a context and the objects after it."""
+    names = {id(value): variable.name for variable, value in context.items()}
+    for at, one in enumerate(below, 1):
+        if id(one) in names:
+            return f"variable {inspection.show_name(names[id(one)])}", at
+    return UNNAMED, 1
 
 
 def _is_attribute_dict(holder: object, namespace: dict[Any, Any], beyond: object) -> bool:
@@ -541,15 +586,6 @@ def _describe_direct_reference(holder: Any, child: object) -> str:
                     if value is child
                     else f"key {inspection.show_key(key)}"
                 )
-    elif kind is contextvars.Context:
-        found = next(
-            (
-                f"variable {inspection.show_name(variable.name)}"
-                for variable, value in holder.items()
-                if value is child
-            ),
-            "",
-        )
     elif kind is set or type(holder) is frozenset:
         found = "element"
     elif kind is not None or type(holder) is tuple:

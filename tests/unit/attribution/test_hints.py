@@ -15,8 +15,8 @@ def made(resource: str, file: str, function: str, call: str = "") -> Culprit:
     return Culprit(resource, CreationPath(path, TEST))
 
 
-def held_by(resource: str, holder: str, via: str, holds: str = "") -> Culprit:
-    return Culprit(resource, owner=Owner("case._KEPT", "module case", (Step(holder, via, suspect=True),), holds, 1.0))
+def held_by(resource: str, holder: str, via: str, holds: str = "", name: str = "case._KEPT") -> Culprit:
+    return Culprit(resource, owner=Owner(name, "module case", (Step(holder, via, suspect=True),), holds, 1.0))
 
 
 CASES = {
@@ -29,14 +29,18 @@ CASES = {
     "suspended generator": (held_by("fd", "suspended generator frames()", "local clip"), "contextlib.closing"),
     "commit operations": (held_by("heap", "list", "[19]", "CommitOperationAdd"), "preupload_lfs_files"),
     "graph": (held_by("heap", "list", "[19]", "Tensor (1,) float32 cpu with its graph"), "loss.detach()"),
-    "executor": (made("thread", "/l/concurrent/futures/thread.py", "ThreadPoolExecutor._adjust"), "shutdown()"),
+    "executor": (
+        made("thread", "/l/concurrent/futures/thread.py", "ThreadPoolExecutor._adjust_thread_count"),
+        "shutdown()",
+    ),
     "pool": (made("process", "/l/multiprocessing/pool.py", "Pool.__init__"), "process pool"),
     "segment": (made("shm", "/l/multiprocessing/shared_memory.py", "SharedMemory.__init__"), "unlink()"),
     "semaphore": (made("shm", "/l/multiprocessing/synchronize.py", "SemLock.__init__"), "lock or semaphore"),
     "child": (made("process", "/l/subprocess.py", "Popen._execute_child"), "wait()"),
+    "pipe": (made("fd", "/l/subprocess.py", "Popen._get_handles", "os.pipe()"), "a pipe to a child process"),
     "thread": (made("thread", "/l/threading.py", "Thread.start", "start_new_thread()"), "join()"),
     "temporary": (made("disk", "/l/tempfile.py", "mkdtemp", "mkdir()"), "TemporaryDirectory"),
-    "handler": (held_by("object", "Logger", ".handlers"), "add it once"),
+    "handler": (held_by("object", "list of 9", "[8]", name="logging.getLogger('a').handlers"), "add it once"),
     "cache": (held_by("object", "lru_cache of lookup", ""), "maxsize"),
     "task": (Culprit("task"), "TaskGroup"),
     "actor": (Culprit("ray_actor"), "ray.kill()"),
@@ -86,6 +90,16 @@ def test_what_is_held_may_show_the_shape() -> None:
         Culprit("heap", cycle=("Window",)),
         made("fd", "/project/decode.py", "frames", "reopen()"),
         made("object", "/l/tempfile.py", "mkdtemp", "mkdir()"),
+        # A pool runs the job that opens a file or starts a thread, and a descriptor of a child is no pipe.
+        made("thread", "/l/concurrent/futures/thread.py", "_WorkItem.run", "job()"),
+        made("thread", "/l/multiprocessing/pool.py", "mapstar", "job()"),
+        made("fd", "/l/concurrent/futures/process.py", "_process_worker", "_CallItem.run()"),
+        made("fd", "/l/subprocess.py", "Popen._execute_child", "os.pipe()"),
+        # Loggers and filters are no handlers, and a project has loggers and handlers of its own.
+        held_by("object", "dict of 9", "[a str of 5]", name="Logger.manager.loggerDict"),
+        held_by("object", "list of 9", "[8]", name="logging.getLogger('a').filters"),
+        held_by("object", "list of 9", "[8]", name="logging.getLogger('a').handlers[0].buffer"),
+        held_by("object", "Logger", ".handlers", name="case.LOG.handlers"),
         held_by("heap", "module case", "._KEPT", "bytearray, 4,039 B"),
         held_by("heap", "list", "[19]", "Tensor (1,) float32 cpu"),
     ],

@@ -29,6 +29,7 @@ def test_a_function_that_removes_entries_is_found_by_attribute_global_and_class(
     assert find_eviction(cache.entries) == Eviction("Cache.get()")
     assert find_eviction(slotted.entries) == Eviction("Slotted.drop()")
     assert find_eviction(module.POOL) == Eviction("take()")
+    assert find_eviction(module.WAITING) == Eviction("keep()")
 
 
 def test_the_bound_is_the_number_with_which_it_compares_the_length(module: Any) -> None:
@@ -54,6 +55,11 @@ def test_a_bound_of_more_than_ten_million_is_none(
 ) -> None:
     monkeypatch.setattr(module, "MOST", most)
     assert getattr(find_eviction(module.TABLE), "bound", 0) == bound
+
+
+def test_a_function_that_removes_entries_from_another_container_does_not_bound_it(module: Any) -> None:
+    module.keep([])
+    assert find_eviction(module.LEFT) is None
 
 
 def test_a_container_from_which_nothing_is_removed_has_none(module: Any) -> None:

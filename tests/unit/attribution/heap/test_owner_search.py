@@ -425,7 +425,50 @@ def test_a_container_that_is_held_from_c_is_said_to_be() -> None:
     holders = holders_of(lambda _i: _call(reference()))
     atexit.unregister(reference())  # type: ignore[arg-type]
     assert holders.owners == ()
-    assert holders.reason == f"a list of {WARM + MORE} grows, and is held outside Python objects (C)"
+    assert holders.reason == f"a list of {WARM + MORE} grows, and it is held outside Python objects (C)"
+
+
+class Node:
+    beside: Any = None
+
+
+@pytest.mark.parametrize("kind", [None, Item])
+def test_what_is_too_deep_to_be_reached_is_not_said_to_be_held_from_c(kind: type | None) -> None:
+    first = Node()
+    leaks.chain.beside = first
+    for _ in range(20):
+        first.beside = Node()
+        first = first.beside
+    first.beside = []
+    del first
+    holders = holders_of(lambda _i: append_to_last(), kind)
+    assert holders.owners == ()
+    found = "a list of 20 grows" if kind is None else "they are held by a list of 20"
+    assert holders.reason == f"{found}, and no path to it was found within the limits of the search"
+
+
+def append_to_last() -> None:
+    node: Any = leaks.chain
+    while type(node) is not list:
+        node = node.beside
+    node.append(Item())
+
+
+class Sibling:
+    def __init__(self, siblings: list[Any]) -> None:
+        self.siblings = siblings
+        self.children: list[Any] = []
+
+
+def test_of_many_that_refer_to_a_container_those_that_are_old_are_followed_first() -> None:
+    leaks.chain.beside = Sibling([])
+    found = owner_of(lambda _i: add_siblings(), Sibling, rate=20.0)
+    assert found.name == "leaks.chain.beside.children"
+
+
+def add_siblings() -> None:
+    children: Any = leaks.chain.beside.children  # type: ignore[attr-defined]
+    children.extend([Sibling(children) for _ in range(20)])
 
 
 def _call(function: Callable[[], None] | None) -> None:
@@ -439,6 +482,17 @@ def test_a_value_that_has_grown_by_too_little_is_passed_over() -> None:
     found = search(SearchTarget(iterations=10, size=10_000.0), [], [GrowingContainer(report, 5, report.text)], ())
     assert found.owners == ()
     assert found.reason == "no container or value grew at this rate"
+
+
+@pytest.mark.parametrize(("gained", "reason"), [(10, "that"), (4, "or value")])
+def test_containers_that_grew_but_are_not_shown_to_hold_it_are_not_denied(gained: int, reason: str) -> None:
+    leaks.chain.beside = numbers = set(range(20))
+    sought = SearchTarget(iterations=10, rate=1.0, identities=frozenset({("fd", "socket")}))
+    grown = [GrowingContainer(numbers, gained)]
+    del numbers
+    found = search(sought, [], grown, ())
+    assert found.owners == ()
+    assert found.reason.startswith(f"no container {reason} grew at this rate")
 
 
 def test_a_search_without_time_says_so_and_guesses_nothing() -> None:

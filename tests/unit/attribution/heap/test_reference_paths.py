@@ -20,6 +20,7 @@ from pytest_leakcheck.attribution.heap.reference_paths import (
     describe_owner,
     find_paths,
     kept_by_interpreter,
+    module_name,
     running_frames,
     variables_of_frame,
 )
@@ -198,3 +199,34 @@ def test_a_copy_of_the_running_context_is_not_what_the_interpreter_holds(variabl
 
     running = contextvars.Context()
     assert running.run(tell) == ("", "context of the running thread")
+
+
+@pytest.mark.parametrize("copies", [0, 3])
+def test_what_a_variable_of_the_running_context_holds_is_found(copies: int) -> None:
+    # Tasks have such copies. Telling which context runs replaces the table that all of them share.
+    def tell() -> tuple[str, list[tuple[str, str]]]:
+        variable = contextvars.ContextVar[list[Item]]("kept")
+        variable.set([])
+        # The copies are listed first, because the collector lists what is young first.
+        gc.collect()
+        kept = [contextvars.copy_context() for _ in range(copies)]
+        (path,) = find_paths([variable.get()])
+        assert len(kept) == copies
+        owner = describe_owner(path, variable.get(), "")
+        return owner.name, [(step.holder, step.via) for step in owner.steps]
+
+    name = "context of the running thread"
+    shown, steps = contextvars.Context().run(tell)
+    assert shown == f"{name} variable 'kept'"
+    assert steps == [(name, "variable 'kept'")]
+
+
+def test_a_copy_of_the_globals_of_a_module_is_not_the_module(root: dict[str, object]) -> None:
+    # As doctest makes one; a module that is no longer in `sys.modules` is still one.
+    assert (module_name(vars(threading)), module_name(root)) == ("threading", "case_of_roots")
+    for copy in (dict(vars(threading)), dict(root)):
+        assert module_name(copy) == ""
+    copied = {**vars(threading), "kept": []}
+    root["tests"] = [copied]
+    (path,) = find_paths([copied["kept"]])
+    assert describe_owner(path, copied["kept"], "").name.startswith("case_of_roots.tests[0][")

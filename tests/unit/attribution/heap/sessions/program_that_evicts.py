@@ -8,11 +8,21 @@ from typing import Any
 MOST = 300
 POOL: dict[Any, Any] = {}
 LEFT: list[Any] = []
+WAITING: list[Any] = []
 TABLE: dict[Any, Any] = {}
 
 
 def take() -> None:
     POOL.pop(1)
+
+
+def keep(value: Any) -> None:
+    queue = WAITING
+    queue.append(1)
+    LEFT.append(value)
+    queue.pop()
+    if not LEFT:
+        del WAITING[len(LEFT)]
 
 
 def note(key: Any, value: Any) -> None:
