@@ -114,7 +114,8 @@ class BaselineSession:
             return
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         ended &= not (session.shouldstop or session.shouldfail)
-        self._observed.whole = bool(ended) and not selected_by(self._config) and not self.deselected
+        if ended and not selected_by(self._config) and not self.deselected:
+            self._observed.suite = self._existing
         if not ended:
             # Tests that did not run cannot show that a leak is gone.
             self._observed.floors.clear()
@@ -142,7 +143,7 @@ class BaselineSession:
             baseline = known_leaks.read(self._path) if _has_content(self._path) else Baseline()
             change = known_leaks.update(baseline, self._observed, _today())
             written = change.baseline
-            if self._observed.whole and self._settings.prune_baseline:
+            if self._observed.suite and self._settings.prune_baseline:
                 written = known_leaks.prune(written, self._existing)
             elif self._settings.prune_baseline:
                 self._notice = "nothing was pruned, because not all tests have run"

@@ -191,6 +191,19 @@ def test_what_a_conftest_deselects_is_not_pruned(project: Project, workers: tupl
         assert ("nothing was pruned, because not all tests have run" in ran.one_line) == deselects, ran.text
 
 
+def test_a_whole_file_is_fixed_only_if_each_of_its_tests_was_judged(project: Project) -> None:
+    project.write(
+        "test_it.py", "import pytest\n@pytest.mark.parametrize('number', range(3))\ndef test_it(number): pass\n"
+    )
+    entry = {"finding": "ad6b6f-fd", "resource": "fd", "verdict": "leak", "rate": 1.0, "owner": "FILES", "site": ""}
+    known = {**entry, "tests": ["test_it.py::*"], "seen": "2026-11-20", "reason": "issue 7"}
+    baseline_of(project).write_text(json.dumps({"schema": 1, "known": [known]}), encoding="utf-8")
+    assert "json: 1 unchanged\n" in project.run(*UPDATE, "--leakcheck-cases=one").text
+    assert [one["reason"] for one in entries(project)] == ["issue 7"]
+    assert "json: 1 fixed\n" in project.run(*UPDATE).text
+    assert entries(project) == []
+
+
 def test_an_explicit_budget_is_not_taken_back(project: Project) -> None:
     ran = project.run_test(
         """
