@@ -358,12 +358,12 @@ class Observed:
 
     For each test that has run and that an entry lists, `floors` has the floor of each resource with
     the verdict ``ok``; `of_faults` has the same for its failing paths, by the place of the fault.
-    `whole`: all tests of the suite were selected and have run.
+    `suite` are the node ids of the suite, if all of it was selected and has run; else it is empty.
     """
 
     leaks: list[Finding] = field(default_factory=list)
     floors: dict[str, Mapping[str, float | None]] = field(default_factory=dict)
-    whole: bool = False
+    suite: Collection[str] = ()
     of_faults: dict[str, dict[str, Mapping[str, float | None]]] = field(default_factory=dict)
 
     def floors_of(self, fault: str) -> dict[str, Mapping[str, float | None]]:
@@ -453,7 +453,7 @@ def update(baseline: Baseline, observed: Observed, today: str) -> Update:
         if id(leak) in fixed:
             continue
         tests = tuple(test for test in leak.tests if test not in moved[number])
-        if moved[number] and not found[number] and (observed.whole or not tests):
+        if moved[number] and not found[number] and (observed.suite or not tests):
             replaced += 1
             continue
         kept.append(_with_findings(replace(leak, tests=tests), found[number]))
@@ -543,10 +543,10 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
 
     tests = {test for test in leak.tests if not test.endswith("::*")}
     if len(tests) < len(leak.tests):
-        # Whether all tests of a file have run is known only if all of the suite have.
-        if not observed.whole:
+        # Which tests a file has is known only if all of the suite was selected.
+        if not observed.suite:
             return False
-        tests |= {test for test in floors if leak.lists(test)}
+        tests |= {test for test in observed.suite if leak.lists(test)}
     return bool(tests) and all(map(shows_no_leak, tests))
 
 

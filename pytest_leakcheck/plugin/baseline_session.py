@@ -39,6 +39,8 @@ class BaselineSession:
         self._observed = known_leaks.Observed()
         self._lines: list[tuple[str, str]] = []
         self._is_report, self._notice = False, ""
+        # The node ids that a plugin or a conftest has left out.
+        self.deselected: list[str] = []
         self._is_controller = not is_worker(config) and keys.PROCESS not in config.stash
         self._known = None if settings.no_baseline else self._read()
         config.stash[keys.KNOWN] = self._known
@@ -112,7 +114,8 @@ class BaselineSession:
             return
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         ended &= not (session.shouldstop or session.shouldfail)
-        self._observed.whole = bool(ended) and not selected_by(self._config)
+        if ended and not selected_by(self._config) and not self.deselected:
+            self._observed.suite = self._existing
         if not ended:
             # Tests that did not run cannot show that a leak is gone.
             self._observed.floors.clear()
@@ -140,8 +143,10 @@ class BaselineSession:
             baseline = known_leaks.read(self._path) if _has_content(self._path) else Baseline()
             change = known_leaks.update(baseline, self._observed, _today())
             written = change.baseline
-            if self._settings.prune_baseline and self._observed.whole:
+            if self._observed.suite and self._settings.prune_baseline:
                 written = known_leaks.prune(written, self._existing)
+            elif self._settings.prune_baseline:
+                self._notice = "nothing was pruned, because not all tests have run"
             file.replace(known_leaks.to_text(written).encode(errors="backslashreplace"))
         pruned = len(change.baseline.known) - len(written.known)
         counts = {

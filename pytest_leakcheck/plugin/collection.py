@@ -326,6 +326,9 @@ def selected_by(config: pytest.Config) -> str:
         "lf": "--lf",
         "last_failed": "--lf",
         "deselect": "--deselect",
+        "ignore": "--ignore",
+        "ignore_glob": "--ignore-glob",
+        "stepwise": "--stepwise",
     }
     if used := [flag for name, flag in flags.items() if config.getoption(name, None)]:
         return used[0]

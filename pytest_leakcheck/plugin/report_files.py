@@ -94,6 +94,10 @@ class ReportFiles:
         others = {
             flag: str(config.getoption(name, None) or "") for name, flag in _OTHER_FILES.items()
         }
+        if not others["--log-file"]:
+            # Without pytest's logging, there is no such key.
+            with contextlib.suppress(ValueError):
+                others["log_file"] = str(config.getini("log_file") or "")
         folder = config.invocation_params.dir
         named = {flag: Path(folder, path) for flag, path in (ours | others).items() if path}
         if not self._settings.no_baseline:

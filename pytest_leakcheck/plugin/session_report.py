@@ -44,6 +44,7 @@ _MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
 # Under these keys, an xdist worker sends what it logs no report of.
 _UNLOGGED: Final = "leakcheck_findings"
 _UNJUDGED: Final = "leakcheck_unjudged"
+_DESELECTED: Final = "leakcheck_deselected"
 # Columns that the name of the first test has at least.
 _MIN_NAME: Final = 20
 
@@ -75,7 +76,11 @@ class SessionReport:
         self._unjudged: dict[str, str] = {}
         if is_worker(config):
             sent: dict[str, Any] = config.workeroutput  # type: ignore[attr-defined]
-            sent |= {_UNLOGGED: self._unlogged, _UNJUDGED: self._unjudged}
+            sent |= {
+                _UNLOGGED: self._unlogged,
+                _UNJUDGED: self._unjudged,
+                _DESELECTED: baseline.deselected,
+            }
         wanted = (settings.json or settings.html) and not is_worker(config)
         self._files = ReportFiles(config, settings) if wanted else None
         # What takes each finding.
@@ -100,6 +105,9 @@ class SessionReport:
     def pytest_sessionstart(self) -> None:
         if self._files is not None:
             self._files.begin()
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self._baseline.deselected.extend(item.nodeid for item in items)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(
@@ -187,11 +195,12 @@ class SessionReport:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take what a worker of xdist has found in its second pass and logged no report of."""
+        """Take what a worker of xdist has found or left out, and logged no report of."""
         sent: dict[str, Any] = getattr(node, "workeroutput", {})
         self._add_lines("".join(sent.get(_UNLOGGED, ())))
         for nodeid, reason in sent.get(_UNJUDGED, {}).items():
             self._tally.add_run(nodeid, reason)
+        self._baseline.deselected.extend(sent.get(_DESELECTED, ()))
 
     @property
     def _wanted(self) -> str:

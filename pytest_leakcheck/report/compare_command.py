@@ -91,26 +91,25 @@ def _compare(
     )
     matches: dict[str, Match] = {}
     for finding in observed.leaks:
-        if (match := leaks.match(finding)).leak is not None or finding.fingerprint not in matches:
+        match = leaks.match(finding)
+        # Of several tests, "grown" counts before "known", and that before "new".
+        if match.state < matches.setdefault(finding.fingerprint, match).state:
             matches[finding.fingerprint] = match
-    again = {}
+    # The earlier causes that were found again: one of an uncertain name may be several now.
+    again = set()
     for cause in now.known:
         match = matches[cause.finding]
         if match.leak is None:
             yield "new", cause, 0.0
         else:
-            again[match.leak.finding] = (
-                "grown" if match.state == "grown" else "same",
-                cause,
-                match.leak.rate,
-            )
+            again.add(match.leak.finding)
+            yield "grown" if match.state == "grown" else "same", cause, match.leak.rate
     for finding in later:
         observed.add_floors(finding, leaks)
     gone = {leak.finding for leak in find_fixed(before, observed)}
     for leak in before.known:
-        yield again.get(
-            leak.finding, ("fixed" if leak.finding in gone else "not measured", leak, leak.rate)
-        )
+        if leak.finding not in again:
+            yield "fixed" if leak.finding in gone else "not measured", leak, leak.rate
 
 
 def _line(change: str, cause: KnownLeak, was: float) -> str:

@@ -159,6 +159,51 @@ def test_tests_that_are_gone_are_pruned(suite: Project) -> None:
     assert "test_it.py::test_adds" not in {test for one in entries(suite) for test in one["tests"]}
 
 
+@pytest.mark.parametrize("option", ["--ignore=test_other.py", "--ignore-glob=*other*", "--stepwise"])
+def test_no_part_of_a_suite_is_pruned(project: Project, option: str) -> None:
+    project.write("test_it.py", "def test_it(): pass\n")
+    refused = project.run("--leakcheck-prune-baseline", option, cache=True)
+    assert refused.status == 4
+    told = f"--leakcheck-prune-baseline needs the whole suite, but {option.partition('=')[0]} selects a part of it"
+    assert told in refused.text
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["", "xdist"])
+def test_what_a_conftest_deselects_is_not_pruned(project: Project, workers: tuple[str, ...]) -> None:
+    project.write("test_it.py", "def test_kept(): pass\ndef test_left_out(): pass\n")
+    entry = {"resource": "fd", "verdict": "leak", "rate": 1.0, "site": "", "seen": "2026-11-20"}
+    known = [
+        entry | {"finding": f"ad6b6f-{name}", "owner": name, "tests": [f"test_it.py::test_{name}"]}
+        for name in ("gone", "left_out")
+    ]
+    text = json.dumps({"schema": 1, "known": known})
+    conftest = """
+        def pytest_collection_modifyitems(config, items):
+            config.hook.pytest_deselected(items=[items.pop()])
+    """
+    for deselects in (True, False):
+        project.write("conftest.py", conftest if deselects else "")
+        baseline_of(project).write_text(text, encoding="utf-8")
+        ran = project.run("--leakcheck-prune-baseline", *workers)
+        assert ran.status == 0, ran.text
+        names = ["gone", "left_out"] if deselects else ["left_out"]
+        assert [one["owner"] for one in entries(project)] == names
+        assert ("nothing was pruned, because not all tests have run" in ran.one_line) == deselects, ran.text
+
+
+def test_a_whole_file_is_fixed_only_if_each_of_its_tests_was_judged(project: Project) -> None:
+    project.write(
+        "test_it.py", "import pytest\n@pytest.mark.parametrize('number', range(3))\ndef test_it(number): pass\n"
+    )
+    entry = {"finding": "ad6b6f-fd", "resource": "fd", "verdict": "leak", "rate": 1.0, "owner": "FILES", "site": ""}
+    known = {**entry, "tests": ["test_it.py::*"], "seen": "2026-11-20", "reason": "issue 7"}
+    baseline_of(project).write_text(json.dumps({"schema": 1, "known": [known]}), encoding="utf-8")
+    assert "json: 1 unchanged\n" in project.run(*UPDATE, "--leakcheck-cases=one").text
+    assert [one["reason"] for one in entries(project)] == ["issue 7"]
+    assert "json: 1 fixed\n" in project.run(*UPDATE).text
+    assert entries(project) == []
+
+
 def test_an_explicit_budget_is_not_taken_back(project: Project) -> None:
     ran = project.run_test(
         """

@@ -68,6 +68,7 @@ def test_a_page_is_no_report_and_a_report_is_no_page(project: Project) -> None:
         ("--leakcheck-json=same", "--leakcheck-html=same"),
         ("--leakcheck-json=same", "--junit-xml=same"),
         ("--leakcheck-html=same", "--log-file=same"),
+        ("--leakcheck-json=same", "--override-ini=log_file=same"),
         ("--leakcheck-json=same", "--leakcheck-baseline=same", "--leakcheck-update-baseline"),
         ("--leakcheck-json=leakcheck-baseline.json",),
         ("--leakcheck-json=./link", "--leakcheck-html=same"),
@@ -78,6 +79,13 @@ def test_two_options_with_one_file_are_refused(project_here: Project, options: t
     project_here.write("test_it.py", "def test_it(): pass\n")
     refused = project_here.run_here(*ALL, *options, leakcheck=False)
     assert (refused.status, "names the same file; name another one" in refused.text) == (4, True), refused.text
+
+
+@pytest.mark.parametrize("options", [("--override-ini=log_file=same", "--log-file=other"), ("-p", "no:logging")])
+def test_a_file_that_the_session_does_not_write_is_free(project_here: Project, options: tuple[str, ...]) -> None:
+    project_here.write("test_it.py", "def test_it(): pass\n")
+    ran = project_here.run_here(*ALL, "--leakcheck-json=same", *options, leakcheck=False)
+    assert ran.status == 0, ran.text
 
 
 @pytest.mark.parametrize("option", ["--leakcheck-json", "--leakcheck-html", "--leakcheck-baseline"])

@@ -83,8 +83,8 @@ def finding(
     return Finding(test, (verdict,), {}, seen, {}, Recording(test, ()), {}, culprit, known="x")
 
 
-def after(*findings: Finding, of: Baseline | None = None, whole: bool = False) -> Baseline:
-    return update(of or Baseline(), Observed(list(findings), whole=whole), TODAY).baseline
+def after(*findings: Finding, of: Baseline | None = None, suite: tuple[str, ...] = ()) -> Baseline:
+    return update(of or Baseline(), Observed(list(findings), suite=suite), TODAY).baseline
 
 
 def state(baseline: Baseline, one: Finding) -> str:
@@ -272,7 +272,8 @@ def test_an_entry_of_an_earlier_version_is_split_by_function() -> None:
 def test_an_entry_of_an_earlier_version_for_a_whole_file_is_replaced_by_a_session_of_all_tests() -> None:
     baseline = former("first", tests=("test_first.py::*",))
     assert state(baseline, of_function("first")) == "known"
-    assert [one.site for one in after(of_function("first"), of=baseline, whole=True).known] == ["shop.py:first"]
+    one = of_function("first")
+    assert [leak.site for leak in after(one, of=baseline, suite=(one.test,)).known] == ["shop.py:first"]
     assert len(after(of_function("first"), of=baseline).known) == 2
 
 

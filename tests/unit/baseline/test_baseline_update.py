@@ -118,8 +118,13 @@ def test_many_tests_of_a_file_are_one_line() -> None:
     # Only a run of the whole suite shows that all of them are fixed.
     tests = ("u.py::test_a", *(f"t.py::test[{number}]" for number in range(21)))
     floors: Floors = {test: {"object": 0.5} for test in tests}
-    assert find_fixed(Baseline((entry,)), Observed(floors=floors, whole=True))
-    assert not find_fixed(Baseline((entry,)), Observed(floors=floors))
+    baseline, suite = Baseline((entry,)), (*tests, "v.py::test_of_another_file")
+    assert find_fixed(baseline, Observed(floors=floors, suite=suite))
+    assert not find_fixed(baseline, Observed(floors=floors))
+    # A test of the file that was not judged, or that showed too little, says nothing.
+    assert not find_fixed(baseline, Observed(floors=floors, suite=(*suite, "t.py::test_left_out")))
+    floors["t.py::test[7]"] = {}
+    assert not find_fixed(baseline, Observed(floors=floors, suite=suite))
 
 
 def test_tests_that_are_gone_are_pruned_and_entries_without_a_test() -> None:
