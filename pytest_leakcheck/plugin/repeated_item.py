@@ -476,6 +476,13 @@ class _Runs:
             # An object that the garbage collector frees unclosed is a finding. Under `-W error`,
             # its warning would fail the next run.
             warnings.simplefilter("ignore", ResourceWarning)
+        logs = self._item.config.pluginmanager.getplugin("logging-plugin")
+        # The file of `--log-file`, and live logs. The handlers stay where a test may look for them.
+        for name in ("log_file_handler", "log_cli_handler"):
+            if handler := getattr(logs, name, None):
+                # A filter that returns nothing lets no record through.
+                handler.addFilter(_do_nothing)
+                self._context.callback(handler.removeFilter, _do_nothing)
         name = "pytest_runtest_makereport"
         others = [
             hook.plugin
@@ -536,7 +543,7 @@ class _ReplacedHooks:
         return getattr(self._hooks, name)
 
 
-def _do_nothing(**_: object) -> None:
+def _do_nothing(*_: object, **__: object) -> None:
     pass
 
 

@@ -6,6 +6,7 @@ the collector or not.
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -305,6 +306,53 @@ def test_silent_runs_add_nothing_to_junits_file(project: Project) -> None:
     assert "3 ok" in ran.text, ran.text
     text = (project.folder / "junit.xml").read_text()
     assert [text.count(part) for part in ('name="arch"', 'name="marked"', "<testcase ")] == [1, 1, 3]
+
+
+LOGGING = """
+    import logging
+    import pytest
+
+    LOG, ALONE = logging.getLogger("x"), logging.getLogger("alone")
+    ALONE.propagate = False
+
+    @pytest.fixture(scope="module")
+    def module():
+        yield LOG.warning("module set up")
+        LOG.warning("module torn down")
+
+    @pytest.fixture
+    def function(module):
+        yield LOG.warning("set up")
+        LOG.warning("torn down")
+
+    @pytest.mark.fd_budget(0)
+    def test_marked(function):
+        LOG.warning("marked")
+        ALONE.warning("not propagated")
+
+    @pytest.mark.fd_budget(0)
+    def test_raises(function, runs=[]):
+        LOG.warning("raises later")
+        runs.append(1)
+        assert len(runs) < 4
+
+    def test_after(function): LOG.warning("after")
+"""
+
+
+def test_silent_runs_add_nothing_to_the_log_file(project: Project) -> None:
+    project.write("test_it.py", LOGGING)
+    written = {}
+    for leakcheck in (False, True):
+        scope = ["--leakcheck-scope=all"] if leakcheck else []
+        outcome = project.run("--log-file=log", "-o", "log_cli=true", *scope, leakcheck=leakcheck)
+        assert outcome.last_line == "3 passed", outcome.text
+        live = re.findall("(?m)^WARNING .*", outcome.text)
+        written[leakcheck] = live, (project.folder / "log").read_text()
+    assert len(written[False][0]) == 12
+    assert written[True] == written[False]
+    # Nothing to silence.
+    assert project.run("-p", "no:logging").last_line == "3 passed"
 
 
 def test_what_a_test_puts_in_the_place_of_its_folder_stays(project: Project) -> None:
