@@ -471,25 +471,30 @@ class _Runs:
             self._begin_silence()
 
     def _begin_silence(self) -> None:
+        config = self._item.config
         self._context.enter_context(warnings.catch_warnings())
         if not _names_resource_warning(self._item):
             # An object that the garbage collector frees unclosed is a finding. Under `-W error`,
             # its warning would fail the next run.
             warnings.simplefilter("ignore", ResourceWarning)
-        logs = self._item.config.pluginmanager.getplugin("logging-plugin")
+        logs = config.pluginmanager.getplugin("logging-plugin")
         # The file of `--log-file`, and live logs. The handlers stay where a test may look for them.
         for name in ("log_file_handler", "log_cli_handler"):
             if handler := getattr(logs, name, None):
                 # A filter that returns nothing lets no record through.
                 handler.addFilter(_do_nothing)
                 self._context.callback(handler.removeFilter, _do_nothing)
+        option = config.option
+        # `--setup-show` would print each run.
+        self._context.callback(setattr, option, "setupshow", getattr(option, "setupshow", False))
+        option.setupshow = False
         name = "pytest_runtest_makereport"
         others = [
             hook.plugin
-            for hook in getattr(self._item.config.hook, name).get_hookimpls()
+            for hook in getattr(config.hook, name).get_hookimpls()
             if not _is_quiet(hook)
         ]
-        self._makereport: Any = self._item.config.pluginmanager.subset_hook_caller(name, others)
+        self._makereport: Any = config.pluginmanager.subset_hook_caller(name, others)
         self._hooks = self._drop_reports
         self._examples.fix()
 

@@ -355,6 +355,18 @@ def test_silent_runs_add_nothing_to_the_log_file(project: Project) -> None:
     assert project.run("-p", "no:logging").last_line == "3 passed"
 
 
+def test_silent_runs_show_no_fixtures(project: Project) -> None:
+    project.write("test_it.py", LOGGING)
+    shown = {}
+    for leakcheck in (False, True):
+        scope = ["--leakcheck-scope=all"] if leakcheck else []
+        outcome = project.run("--setup-show", *scope, leakcheck=leakcheck)
+        assert outcome.last_line == "3 passed", outcome.text
+        shown[leakcheck] = re.findall(r"(?m)^ *(?:SETUP|TEARDOWN) +\w \w+|^ {8}test_it\S+", outcome.text)
+    assert len(shown[False]) == 11
+    assert shown[True] == shown[False]
+
+
 def test_what_a_test_puts_in_the_place_of_its_folder_stays(project: Project) -> None:
     project.write("data/golden.txt", "golden")
     project.copy("program_that_replaces_folders.py")
