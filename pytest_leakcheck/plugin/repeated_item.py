@@ -182,15 +182,15 @@ class Repeater:
         self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
         result = yield
-        if keys.REPEATING in request.node.stash:
-            request.node.stash[keys.REPEATING].residue.after_setup(fixturedef, request)
+        if iteration := request.node.stash.get(keys.REPEATING, None):
+            iteration.residue.after_setup(fixturedef, request)
         return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        if keys.REPEATING in item.stash:
-            item.stash[keys.REPEATING].gauges.read()
-            item.stash[keys.REPEATING].residue.before_teardown()
+        if iteration := item.stash.get(keys.REPEATING, None):
+            iteration.gauges.read()
+            iteration.residue.before_teardown()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -201,11 +201,11 @@ class Repeater:
         if call.excinfo is not None:
             hide_own_frames(call.excinfo.value)
         report = yield
-        if keys.REPEATING in item.stash:
+        if iteration := item.stash.get(keys.REPEATING, None):
             # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is
             # reported as failed.
             if call.excinfo is not None:
-                item.stash[keys.REPEATING].error = call.excinfo.value
+                iteration.error = call.excinfo.value
         elif keys.FINDINGS in item.stash and (
             report.when == "call" or (report.when == "setup" and not report.passed)
         ):

@@ -367,6 +367,37 @@ def test_silent_runs_show_no_fixtures(project: Project) -> None:
     assert shown[True] == shown[False]
 
 
+def test_a_doctest_has_the_globals_of_its_module_in_each_run(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import pytest
+        def pytest_collection_modifyitems(items):
+            for item in items: item.add_marker(pytest.mark.fd_budget(0))
+        """,
+    )
+    project.write(
+        "names.py",
+        '''
+        KEPT = []
+
+        def clean():
+            """
+            >>> "of_this_run" in globals()
+            False
+            >>> of_this_run = KEPT
+            """
+
+        def leaky():
+            """
+            >>> KEPT.append(open(__file__))
+            """
+        ''',
+    )
+    outcome = project.run("--doctest-modules", "names.py")
+    assert outcome.verdicts == {("names.clean", "fd"): "ok", ("names.leaky", "fd"): "leak"}, outcome.text
+
+
 def test_what_a_test_puts_in_the_place_of_its_folder_stays(project: Project) -> None:
     project.write("data/golden.txt", "golden")
     project.copy("program_that_replaces_folders.py")
