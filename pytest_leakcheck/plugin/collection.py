@@ -106,7 +106,8 @@ class Plans:
                 continue
             loops = uses_fixture(item)
             try:
-                if item.get_closest_marker(SCALING) is not None:
+                opted_out = is_opted_out(item.iter_markers())
+                if item.get_closest_marker(SCALING) is not None and not opted_out:
                     # A process that was started for one test runs it at one size.
                     if keys.PROCESS not in item.config.stash:
                         from pytest_leakcheck.plugin.isolation.item_elsewhere import plan_sizes
@@ -123,7 +124,10 @@ class Plans:
                 elif keys.FIRST_RUN in item.stash:
                     # A conftest has added a mark after collection.
                     del item.stash[keys.FIRST_RUN]
-                if plan is not None:
+                if plan is None:
+                    # A conftest has opted out after collection.
+                    _drop_plan(item)
+                else:
                     wrong += self._find_unknown_functions(plan, settings)
                     item.stash[keys.NOT_ASKED] = ""
                     item.stash[keys.PLAN] = within_timeout(item, plan)
@@ -364,5 +368,9 @@ def _leave_out(
     for item in items:
         if item.nodeid in names:
             item.stash[keys.NOT_ASKED] = reason
-            rebuild(item.stash, item.stash._storage.keys() - {keys.PLAN, keys.SWEEP})
+            _drop_plan(item)
     return [item for item in items if item.nodeid not in names]
+
+
+def _drop_plan(item: pytest.Item) -> None:
+    rebuild(item.stash, item.stash._storage.keys() - {keys.PLAN, keys.SWEEP})

@@ -209,7 +209,12 @@ def within_timeout(item: pytest.Item, plan: Plan) -> Plan:
         return plan
     mark = item.get_closest_marker("timeout")
     given = (*mark.args, mark.kwargs.get("timeout")) if mark is not None else ()
-    settings = (*given, item.config.getoption("timeout", None), item.config.getini("timeout"))
+    settings = (
+        *given,
+        item.config.getoption("timeout", None),
+        os.environ.get("PYTEST_TIMEOUT"),
+        item.config.getini("timeout"),
+    )
     try:
         limit = float(next((one for one in settings if one is not None), None) or 0)
     except ValueError:

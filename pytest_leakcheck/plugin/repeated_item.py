@@ -182,15 +182,15 @@ class Repeater:
         self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
         result = yield
-        if keys.REPEATING in request.node.stash:
-            request.node.stash[keys.REPEATING].residue.after_setup(fixturedef, request)
+        if iteration := request.node.stash.get(keys.REPEATING, None):
+            iteration.residue.after_setup(fixturedef, request)
         return result
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        if keys.REPEATING in item.stash:
-            item.stash[keys.REPEATING].gauges.read()
-            item.stash[keys.REPEATING].residue.before_teardown()
+        if iteration := item.stash.get(keys.REPEATING, None):
+            iteration.gauges.read()
+            iteration.residue.before_teardown()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
@@ -201,11 +201,11 @@ class Repeater:
         if call.excinfo is not None:
             hide_own_frames(call.excinfo.value)
         report = yield
-        if keys.REPEATING in item.stash:
+        if iteration := item.stash.get(keys.REPEATING, None):
             # Use `call.excinfo`, not `report.outcome`: under xfail(strict), a passing iteration is
             # reported as failed.
             if call.excinfo is not None:
-                item.stash[keys.REPEATING].error = call.excinfo.value
+                iteration.error = call.excinfo.value
         elif keys.FINDINGS in item.stash and (
             report.when == "call" or (report.when == "setup" and not report.passed)
         ):
@@ -471,18 +471,30 @@ class _Runs:
             self._begin_silence()
 
     def _begin_silence(self) -> None:
+        config = self._item.config
         self._context.enter_context(warnings.catch_warnings())
         if not _names_resource_warning(self._item):
             # An object that the garbage collector frees unclosed is a finding. Under `-W error`,
             # its warning would fail the next run.
             warnings.simplefilter("ignore", ResourceWarning)
+        logs = config.pluginmanager.getplugin("logging-plugin")
+        # The file of `--log-file`, and live logs. The handlers stay where a test may look for them.
+        for name in ("log_file_handler", "log_cli_handler"):
+            if handler := getattr(logs, name, None):
+                # A filter that returns nothing lets no record through.
+                handler.addFilter(_do_nothing)
+                self._context.callback(handler.removeFilter, _do_nothing)
+        option = config.option
+        # `--setup-show` would print each run.
+        self._context.callback(setattr, option, "setupshow", getattr(option, "setupshow", False))
+        option.setupshow = False
         name = "pytest_runtest_makereport"
         others = [
             hook.plugin
-            for hook in getattr(self._item.config.hook, name).get_hookimpls()
+            for hook in getattr(config.hook, name).get_hookimpls()
             if not _is_quiet(hook)
         ]
-        self._makereport: Any = self._item.config.pluginmanager.subset_hook_caller(name, others)
+        self._makereport: Any = config.pluginmanager.subset_hook_caller(name, others)
         self._hooks = self._drop_reports
         self._examples.fix()
 
@@ -536,7 +548,7 @@ class _ReplacedHooks:
         return getattr(self._hooks, name)
 
 
-def _do_nothing(**_: object) -> None:
+def _do_nothing(*_: object, **__: object) -> None:
     pass
 
 

@@ -44,6 +44,8 @@ class SecondPass:
             if hasattr(signal, "alarm"):
                 # One that a test has left: in a plain session, no test would be running any more.
                 signal.alarm(0)
+            # The session has shown what there is to show.
+            session.config.option.setupshow = False
             with PendingErrors(session.config), _no_exit(), AllureResults(session.config).paused():
                 self._judge(session, items)
         return result

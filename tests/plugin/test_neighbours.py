@@ -129,14 +129,24 @@ def test_coverage_is_no_debugger(project: Project) -> None:
         assert "not measured" not in outcome.text
 
 
-def test_a_timeout_is_never_of_our_making(project: Project) -> None:
-    outcome = project.run_test("""
+@pytest.mark.parametrize(
+    ("mark", "variables"),
+    [("timeout(2)", {}), ("filterwarnings('default')", {"PYTEST_TIMEOUT": "2"})],
+    ids=["mark", "variable"],
+)
+def test_a_timeout_is_never_of_our_making(project: Project, mark: str, variables: dict[str, str]) -> None:
+    # The variable goes before the configuration.
+    outcome = project.run_test(
+        f"""
         import time
         import pytest
         @pytest.mark.fd_budget(0)
-        @pytest.mark.timeout(2)
+        @pytest.mark.{mark}
         def test_it(): time.sleep(0.2)
-        """)
+        """,
+        "--override-ini=timeout=600",
+        **variables,
+    )
     assert outcome.last_line == "1 passed"
     assert outcome.finding("test_it")["reason"].endswith(" iterations, 13 needed")
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from projects import Project
+from projects import HEAD, Project
 
 LINE = (
     "14 tests: 4 ok · 3 leak (2 causes) · 1 not repeatable · 6 not judged "
@@ -37,6 +37,39 @@ def test_all_tests_are_judged_and_accounted_for(project: Project) -> None:
     # do. A mark asks for all.
     names = "test_at_rest", "test_clean", "test_memo", "test_marked"
     assert [len(taken[name]) - 1 for name in names] == [2, 6, 6, 13]
+
+
+def test_a_conftest_opts_out_what_a_mark_asks_for(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import pytest
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                if "late" in item.name:
+                    item.add_marker(pytest.mark.leakcheck(False, reason="known"), append=False)
+        """,
+    )
+    project.write(
+        "test_it.py",
+        HEAD
+        + """
+    @pytest.mark.fd_budget
+    def test_late(): leak()
+
+    @pytest.mark.fd_budget
+    def test_late_with_fixture(leakcheck): leak()
+
+    @pytest.mark.scaling_budget("mib", [1, 2, 4, 8], rss="O(1)")
+    def test_late_size(mib): assert mib == 1
+
+    @pytest.mark.fd_budget
+    def test_judged(): leak()
+    """,
+    )
+    outcome = project.run()
+    assert outcome.last_line == "1 failed, 3 passed", outcome.text
+    assert outcome.verdicts == {("test_judged", "fd"): "leak"}
 
 
 def test_it_needs_no_other_option_and_nothing_typed_is_without_effect(project: Project) -> None:

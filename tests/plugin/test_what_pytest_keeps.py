@@ -6,6 +6,7 @@ the collector or not.
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
@@ -305,6 +306,96 @@ def test_silent_runs_add_nothing_to_junits_file(project: Project) -> None:
     assert "3 ok" in ran.text, ran.text
     text = (project.folder / "junit.xml").read_text()
     assert [text.count(part) for part in ('name="arch"', 'name="marked"', "<testcase ")] == [1, 1, 3]
+
+
+LOGGING = """
+    import logging
+    import pytest
+
+    LOG, ALONE = logging.getLogger("x"), logging.getLogger("alone")
+    ALONE.propagate = False
+
+    @pytest.fixture(scope="module")
+    def module():
+        yield LOG.warning("module set up")
+        LOG.warning("module torn down")
+
+    @pytest.fixture
+    def function(module):
+        yield LOG.warning("set up")
+        LOG.warning("torn down")
+
+    @pytest.mark.fd_budget(0)
+    def test_marked(function):
+        LOG.warning("marked")
+        ALONE.warning("not propagated")
+
+    @pytest.mark.fd_budget(0)
+    def test_raises(function, runs=[]):
+        LOG.warning("raises later")
+        runs.append(1)
+        assert len(runs) < 4
+
+    def test_after(function): LOG.warning("after")
+"""
+
+
+def test_silent_runs_add_nothing_to_the_log_file(project: Project) -> None:
+    project.write("test_it.py", LOGGING)
+    written = {}
+    for leakcheck in (False, True):
+        scope = ["--leakcheck-scope=all"] if leakcheck else []
+        outcome = project.run("--log-file=log", "-o", "log_cli=true", *scope, leakcheck=leakcheck)
+        assert outcome.last_line == "3 passed", outcome.text
+        live = re.findall("(?m)^WARNING .*", outcome.text)
+        written[leakcheck] = live, (project.folder / "log").read_text()
+    assert len(written[False][0]) == 12
+    assert written[True] == written[False]
+    # Nothing to silence.
+    assert project.run("-p", "no:logging").last_line == "3 passed"
+
+
+def test_silent_runs_show_no_fixtures(project: Project) -> None:
+    project.write("test_it.py", LOGGING)
+    shown = {}
+    for leakcheck in (False, True):
+        scope = ["--leakcheck-scope=all"] if leakcheck else []
+        outcome = project.run("--setup-show", *scope, leakcheck=leakcheck)
+        assert outcome.last_line == "3 passed", outcome.text
+        shown[leakcheck] = re.findall(r"(?m)^ *(?:SETUP|TEARDOWN) +\w \w+|^ {8}test_it\S+", outcome.text)
+    assert len(shown[False]) == 11
+    assert shown[True] == shown[False]
+
+
+def test_a_doctest_has_the_globals_of_its_module_in_each_run(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import pytest
+        def pytest_collection_modifyitems(items):
+            for item in items: item.add_marker(pytest.mark.fd_budget(0))
+        """,
+    )
+    project.write(
+        "names.py",
+        '''
+        KEPT = []
+
+        def clean():
+            """
+            >>> "of_this_run" in globals()
+            False
+            >>> of_this_run = KEPT
+            """
+
+        def leaky():
+            """
+            >>> KEPT.append(open(__file__))
+            """
+        ''',
+    )
+    outcome = project.run("--doctest-modules", "names.py")
+    assert outcome.verdicts == {("names.clean", "fd"): "ok", ("names.leaky", "fd"): "leak"}, outcome.text
 
 
 def test_what_a_test_puts_in_the_place_of_its_folder_stays(project: Project) -> None:
