@@ -244,5 +244,7 @@ def parse_ceiling(text: str) -> Ceiling:
         name, equals_sign, value = part.partition("=")
         if not equals_sign:
             raise InputError(f"{part!r} is not a limit: write fd=256,rss=1GiB")
-        given[name.strip()] = int(value) if value.strip().isdecimal() else value.strip()
+        value = value.strip()
+        # Python refuses to convert thousands of digits.
+        given[name.strip()] = int(value) if value.isdecimal() and len(value) < 20 else value
     return read_ceiling(**given) if given else Ceiling()

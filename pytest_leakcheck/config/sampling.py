@@ -13,7 +13,7 @@ from typing import Final
 
 from pytest_leakcheck.model import InputError
 
-_SAMPLE: Final = re.compile(r"([0-9]+)/([0-9]+)(?:@([0-9]+))?")
+_SAMPLE: Final = re.compile(r"([0-9]{1,18})/([0-9]{1,18})(?:@([0-9]{1,18}))?")
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(s|min|h)?")
 _SECONDS: Final = {None: 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 # A test may take this many times as long as in an earlier session.

@@ -44,7 +44,9 @@ def _parse_number(value: object, unit: Unit, *, whole: bool) -> float:
             raise InputError(
                 f"{value!r} is not a size: write bytes as 65536 or '64 KiB' (B, KiB, MiB, GiB, TiB)"
             )
-        number = float(match[1]) * factor if "." in match[1] else int(match[1]) * factor
+        # Python refuses to convert thousands of digits to an integer.
+        is_exact = "." not in match[1] and len(match[1]) < 20
+        number = (int(match[1]) if is_exact else float(match[1])) * factor
     elif (
         isinstance(value, int if whole else (int, float))
         and not isinstance(value, bool)

@@ -114,12 +114,12 @@ class BaselineSession:
             return
         ended = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
         ended &= not (session.shouldstop or session.shouldfail)
-        if ended and not selected_by(self._config) and not self.deselected:
-            self._observed.suite = self._existing
         if not ended:
             # Tests that did not run cannot show that a leak is gone.
             self._observed.floors.clear()
             self._observed.of_faults.clear()
+        elif not (selected_by(self._config) or self.deselected):
+            self._observed.suite = self._existing
         if self._writes:
             self._write()
             return
@@ -143,10 +143,11 @@ class BaselineSession:
             baseline = known_leaks.read(self._path) if _has_content(self._path) else Baseline()
             change = known_leaks.update(baseline, self._observed, _today())
             written = change.baseline
-            if self._observed.suite and self._settings.prune_baseline:
-                written = known_leaks.prune(written, self._existing)
-            elif self._settings.prune_baseline:
-                self._notice = "nothing was pruned, because not all tests have run"
+            if self._settings.prune_baseline:
+                if self._observed.suite:
+                    written = known_leaks.prune(written, self._existing)
+                else:
+                    self._notice = "nothing was pruned, because not all tests have run"
             file.replace(known_leaks.to_text(written).encode(errors="backslashreplace"))
         pruned = len(change.baseline.known) - len(written.known)
         counts = {

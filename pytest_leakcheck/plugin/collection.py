@@ -328,7 +328,6 @@ def selected_by(config: pytest.Config) -> str:
         "keyword": "-k",
         "markexpr": "-m",
         "lf": "--lf",
-        "last_failed": "--lf",
         "deselect": "--deselect",
         "ignore": "--ignore",
         "ignore_glob": "--ignore-glob",

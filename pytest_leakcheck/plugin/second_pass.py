@@ -11,6 +11,9 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+
+# The function itself: a test may replace that of the module.
+from threading import get_ident
 from typing import NoReturn
 
 import pytest
@@ -35,13 +38,15 @@ class SecondPass:
     # arise.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        # An alarm that is set before the first test is that of the session.
+        cancels = hasattr(signal, "alarm") and not signal.getitimer(signal.ITIMER_REAL)[0]
         result = yield
         if items := list(self._items_to_judge(session)):
             if not is_worker(session.config):
                 write_between(
                     session.config, f"leakcheck: judging {format_count(len(items), 'test')}"
                 )
-            if hasattr(signal, "alarm"):
+            if cancels:
                 # One that a test has left: in a plain session, no test would be running any more.
                 signal.alarm(0)
             # The session has shown what there is to show.
@@ -60,9 +65,12 @@ class SecondPass:
         """Yield the waiting items that have passed in this process."""
         for item in session.items:
             first = item.stash.get(keys.FIRST_RUN, None)
-            if first is None or not first.passed or item.stash[keys.NOT_ASKED]:
-                continue
-            if item.stash.get(keys.UNMEASURED, ""):
+            if (
+                first is None
+                or not first.passed
+                or item.stash[keys.NOT_ASKED]
+                or item.stash.get(keys.UNMEASURED, "")
+            ):
                 continue
             if first.reported:
                 yield item
@@ -94,11 +102,11 @@ class ProcessExit(BaseException):
 
 @contextmanager
 def _no_exit() -> Iterator[None]:
-    """Turn ``os._exit()`` in this process into an exception; forked child processes still exit."""
-    original, process = os._exit, os.getpid()
+    """Turn ``os._exit()`` in this thread into an exception; others and forked processes exit."""
+    original, here = os._exit, (os.getpid(), get_ident())
 
     def leave(status: int) -> NoReturn:
-        if os.getpid() == process:
+        if (os.getpid(), get_ident()) == here:
             raise ProcessExit(f"os._exit({status})")
         original(status)
 

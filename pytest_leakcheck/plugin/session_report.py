@@ -214,16 +214,12 @@ class SessionReport:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, str | tuple[str, Mapping[str, bool]]] | None:
-        if is_of_subtest(report):
+        if is_of_subtest(report) or report.when != "call":
             return None
         known: str = getattr(report, "leakcheck_known", "")
-        if report.when == "call" and report.passed and known:
+        if report.passed and known:
             return "known", "K", ("KNOWN", {"yellow": True})
-        if (
-            report.when == "call"
-            and report.failed
-            and (red := getattr(report, "leakcheck_red", ""))
-        ):
+        if report.failed and (red := getattr(report, "leakcheck_red", "")):
             # "U" is that of "unclosed".
             return (
                 "failed",

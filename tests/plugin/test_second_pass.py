@@ -397,6 +397,56 @@ def test_ctrl_c_in_the_second_pass_leaves_all_outcomes(project: Project) -> None
     assert "interrupted after" in ran.one_line
 
 
+@pytest.mark.parametrize("of_session", [True, False], ids=["session", "test"])
+def test_an_alarm_of_the_session_stays_and_one_of_a_test_is_cancelled(project: Project, of_session: bool) -> None:
+    project.write(
+        "conftest.py",
+        f"""
+        import signal
+        def pytest_sessionstart(): signal.alarm({100_000 * of_session})
+        def pytest_unconfigure(): print("alarm", signal.alarm(0) > 0)
+        """,
+    )
+    ran = project.run_test(
+        f"""
+        import signal
+        def test_it(runs=[]):
+            if not runs and not {of_session}: signal.alarm(100_000)
+            runs[:] = [1]
+        """,
+        *ALL,
+        "-s",
+    )
+    assert ("judging 1 test" in ran.text, f"alarm {of_session}" in ran.text) == (True, True), ran.text
+
+
+def test_a_watchdog_thread_still_ends_the_process(project: Project) -> None:
+    project.write(
+        "conftest.py",
+        """
+        import os, threading
+        BEGUN = threading.Event()
+        def watch():
+            BEGUN.wait()
+            os._exit(77)
+        def pytest_sessionstart(): threading.Thread(target=watch, daemon=True).start()
+        """,
+    )
+    ran = project.run_test(
+        """
+        import threading
+        from conftest import BEGUN
+        def test_it(runs=[]):
+            runs.append(1)
+            if len(runs) > 1:
+                BEGUN.set()
+                threading.Event().wait(60)
+        """,
+        *ALL,
+    )
+    assert ran.status == 77, ran.text
+
+
 def test_a_test_that_expects_its_leak_is_judged_at_its_turn(project: Project) -> None:
     ran = project.run_test(
         """

@@ -40,7 +40,9 @@ def test_by_default_the_turn_is_the_day() -> None:
     assert (parse_sample("2/10").taken, parse_sample("2/10").parts) == (2, 10)
 
 
-@pytest.mark.parametrize("text", ["", "10", "0/10", "3/2", "1/10@", "1/10@x", "-1/3", "1/0"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "0/10", "3/2", "1/10@", "1/10@x", "-1/3", "1/0", f"1/1{'0' * 5000}", f"1/10@{'1' * 5000}"]
+)
 def test_a_wrong_share_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="share"):
         parse_sample(text)

@@ -24,6 +24,7 @@ DECIMAL_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
         (" 64 kib ", 65536),
         ("1.5 MiB", 3 * 2**19),
         ("1.0005 KiB", 1024),
+        ("9223372036854775807", 2**63 - 1),
     ],
 )
 def test_sizes_are_read(text: str, expected: int) -> None:
@@ -63,6 +64,8 @@ def test_numbers_are_read_as_they_are() -> None:
         (1.5, "bytes", "1.5 is not a size: write 65536 or '64 KiB'"),
         (["64 KiB"], "bytes", "['64 KiB'] is not a size: write 65536 or '64 KiB'"),
         ("8388608 TiB", "bytes", "'8388608 TiB' is too large: at most 2**63 - 1"),
+        # `int` refuses so many digits.
+        ("9" * 5000, "bytes", f"'{'9' * 5000}' is too large: at most 2**63 - 1"),
     ],
 )
 def test_what_is_no_amount_is_named_with_the_valid_form(value: object, unit: Unit, message: str) -> None:

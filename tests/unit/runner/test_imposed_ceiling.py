@@ -38,6 +38,9 @@ def test_limits_are_read_in_the_units_of_their_resources() -> None:
         ("thread=7", "thread=7: only fd, rss, vram can be limited"),
         ("fd=5", "fd=5 is too low for pytest itself: write 32 or more"),
         ("by=cgroup,fd=64", "by='cgroup': only fd, rss, vram can be limited"),
+        # `int` refuses so many digits.
+        (f"fd={'9' * 5000}", f"fd: '{'9' * 5000}' is not a number: write 0 or 3"),
+        (f"rss={'9' * 5000}", f"rss: '{'9' * 5000}' is too large: at most 2**63 - 1"),
     ],
 )
 def test_a_limit_that_cannot_be_read_is_refused_in_words(option: str, said: str) -> None:
