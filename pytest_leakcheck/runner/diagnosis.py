@@ -48,6 +48,7 @@ from pytest_leakcheck.attribution.heap.cycles import (
 from pytest_leakcheck.attribution.heap.eviction import find_eviction
 from pytest_leakcheck.attribution.heap.growing_containers import (
     LEAST,
+    MAX_SIZE_RATIO,
     Census,
     GrowingContainer,
     newcomers,
@@ -102,6 +103,8 @@ _MIN_BYTES_SHARE: Final = 0.1
 # Python has allocated resident memory only if the exact counters of memory show this share of its
 # growth.
 _MIN_SHOWN_RATIO: Final = 0.5
+# An object has up to this many blocks, such as an instance with a dict of attributes.
+_MAX_BLOCKS: Final = 3
 # Two resources grow together if the amounts that they have grown by differ by at most this share.
 _MAX_DIFFERENCE_RATIO: Final = 0.05
 # So many causes whose entries go into one container are tried.
@@ -739,11 +742,25 @@ class CauseSearch:
         rate = self._rate if self._rate < _MIN_FREQUENT_RATIO else None
         if made_of == "objects":
             return SearchTarget(
-                iterations, self._rate if made.kind else rate, in_python=True, kind=made.kind
+                iterations,
+                self._rate if made.kind else rate,
+                in_python=True,
+                kind=made.kind,
+                least=LEAST * slope * iterations,
             )
         if made_of == "blocks":
-            return SearchTarget(iterations, rate, made.size, in_python=True)
-        return SearchTarget(iterations, rate, made.size or slope, in_python=made.size is not None)
+            least = LEAST / _MAX_BLOCKS * slope * iterations
+            return SearchTarget(
+                iterations, rate, made.size, in_python=True, least=least, held_as="blocks"
+            )
+        return SearchTarget(
+            iterations,
+            rate,
+            made.size or slope,
+            in_python=made.size is not None,
+            least=(made.size or 0.0) / MAX_SIZE_RATIO * iterations,
+            held_as="bytes",
+        )
 
     @property
     def _rate(self) -> float:

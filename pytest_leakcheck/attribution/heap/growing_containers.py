@@ -37,7 +37,7 @@ _NEAR_SHARE: Final = 0.25
 _MIN_ENTRIES: Final = 2
 # Sizes that differ by more than this factor belong to different objects. Allocators round, and
 # count their overhead.
-_MAX_SIZE_RATIO: Final = 4.0
+MAX_SIZE_RATIO: Final = 4.0
 _CONTAINER_TYPE_IDS: Final = frozenset(map(id, inspection.CONTAINERS))
 # Types whose referents are not read. Functions are a quarter of all objects, and the collector
 # itself lists those parts of them that can grow, as well as the dict of a module. Descriptors refer
@@ -193,7 +193,7 @@ def _fitting_size(
     possible = [
         container
         for container in kept
-        if wanted / _MAX_SIZE_RATIO <= bytes_of[id(container)] <= wanted * _MAX_SIZE_RATIO
+        if wanted / MAX_SIZE_RATIO <= bytes_of[id(container)] <= wanted * MAX_SIZE_RATIO
     ]
     # The size of what a library allocates cannot be read, so its objects are accepted, but only if
     # nothing else fits.

@@ -16,10 +16,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import filterfalse, islice
 from math import inf
 from types import FrameType, FunctionType, MethodType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pytest_leakcheck.attribution import inspection
 from pytest_leakcheck.attribution.handles import MAX_OWN_DEPTH, SAMPLE_SIZE, stand_for
@@ -74,7 +74,8 @@ class SearchTarget:
     the type that all of it has, by its ``id()``; 0 if unknown. `more`: how many more objects of
     each type exist now, by its ``id()``; None if unknown. `exits`: how many more callbacks `atexit`
     has. `unfit`: the containers whose new entries do not stand for it, by ``id()``. `are_numbers`:
-    the handles are descriptors without an object of Python.
+    the handles are descriptors without an object of Python. `least`: the amount, `held_as`
+    tracked objects, blocks or bytes, that owners of this must hold; 0 if it is not compared.
     """
 
     iterations: int
@@ -87,6 +88,8 @@ class SearchTarget:
     exits: int = 0
     unfit: frozenset[int] = frozenset()
     are_numbers: bool = False
+    least: float = 0.0
+    held_as: Literal["objects", "blocks", "bytes"] = "objects"
 
     def fits(self, entries: Sequence[tuple[object, ...]]) -> bool:
         """Return whether entries (tuples of their parts) stand for most of the handles."""
@@ -228,7 +231,7 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     # owners.
     groups = (*own, (), *builtin, *last)
     ours = {*ignore, *map(id, (came, own, builtin, last, groups)), *map(id, groups)}
-    reason, listed = "", Holders(())
+    reason, listed, most = "", Holders(()), LEAST
     # Types that are not builtin come first, then the containers. Builtin types come last, because
     # objects of any kind are made of them.
     for survivors in groups:
@@ -239,6 +242,14 @@ def search(  # noqa: PLR0913 - the evidence, one by one
             break
         if any(survivors is some for some in last) and not holders.objects:
             continue
+        if sought.least and holders.objects and came:
+            share = _share_held(sought, holders, came, growing)
+            if share < 1.0:
+                # It may only grow beside what holds the rest.
+                if share > most:
+                    listed, most = holders, share
+                reason = reason or _NONE_FITS
+                continue
         if holders.owners and (
             sought.identities is None or not _is_list_of_library(holders.owners[0])
         ):
@@ -251,6 +262,45 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     if listed.owners and all(owner.root_kind != "exits" for owner in held):
         return listed
     return Holders(held, reason)
+
+
+def _share_held(
+    sought: SearchTarget,
+    holders: Holders,
+    came: Sequence[object],
+    growing: Sequence[GrowingContainer],
+) -> float:
+    """Return the share of what must be held that the owners hold of what these iterations made."""
+    new = frozenset(map(id, came))
+    owners = holders.objects if holders.joint else holders.objects[:1]
+    grown = [one for one in growing if any(one.holder is owner for owner in owners)]
+    if any(one.is_value for one in grown):
+        # Its size was compared already.
+        return 1.0
+    entries = [one for one in gc.get_referents(*owners) if id(one) in new]
+    for container in grown:
+        # The key of a list's entry is only its index.
+        first = 0 if inspection.container_kind(container.holder) is dict else 1
+        for entry in inspection.last_entries(container.holder, container.gained):
+            entries += filterfalse(gc.is_tracked, entry[first:])
+    held = 0
+    for level in inspection.walk(
+        entries, lambda part: id(part) in new or not gc.is_tracked(part), _MAX_REACHED
+    ):
+        if sought.held_as == "bytes" and any(
+            inspection.is_of_extension(type(part)) for part in level.values()
+        ):
+            # What a library allocates has no size that could be read.
+            return 1.0
+        held += sum(map(_MEASURES[sought.held_as], level.values()))
+    return held / sought.least
+
+
+_MEASURES: Final[Mapping[str, Callable[[object], int]]] = {
+    "objects": gc.is_tracked,
+    "blocks": lambda _part: 1,
+    "bytes": inspection.size_of,
+}
 
 
 # What the interpreter has of `atexit`.

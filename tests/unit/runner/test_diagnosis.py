@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import sys
 import weakref
@@ -340,6 +341,68 @@ def test_what_the_interpreter_or_a_chain_keeps_has_an_owner(
     assert culprit
     assert culprit.owner
     assert culprit.owner.name == owner
+
+
+class Event: ...
+
+
+HISTORY: list[Event] = []
+SAMPLES: list[float] = []
+RETAINED: list[object] = []
+ROWS: dict[int, object] = {}
+# As C code that forgets to give a reference back.
+retain_in_c = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+
+
+def retain_beside_a_history() -> None:
+    HISTORY.append(Event())
+    del HISTORY[:-1000]
+    RETAINED.extend([] for _ in range(10))
+
+
+def retain_rows_beside_a_history() -> None:
+    HISTORY.append(Event())
+    del HISTORY[:-1000]
+    ROWS.update((1000 + len(ROWS) + at, "x" * (300 + at)) for at in range(5))
+
+
+def lose_objects_beside_samples() -> None:
+    SAMPLES.append(len(SAMPLES) / 7)
+    for _ in range(30):
+        retain_in_c([])
+
+
+def lose_bytes_beside_a_history() -> None:
+    HISTORY.append(Event())
+    del HISTORY[:-1000]
+    retain_in_c(bytes(50_000))
+
+
+def retain_in_three_places() -> None:
+    HISTORY.append(Event())
+    RETAINED.append(SimpleNamespace())
+    ROWS[len(ROWS)] = []
+
+
+@pytest.mark.parametrize(
+    ("work", "resource", "owner"),
+    [
+        (retain_beside_a_history, "object", "RETAINED"),
+        (retain_beside_a_history, "block", "RETAINED"),
+        (retain_rows_beside_a_history, "block", "ROWS"),
+        (lose_objects_beside_samples, "object", ""),
+        (lose_bytes_beside_a_history, "heap", ""),
+        (retain_in_three_places, "object", "HISTORY"),
+    ],
+)
+def test_what_only_grows_beside_the_owner_is_not_named(work: Callable[[], object], resource: str, owner: str) -> None:
+    for kept in (HISTORY, SAMPLES, RETAINED, ROWS):
+        kept.clear()
+    culprit = repeat(work, Budget(resource), iterations=20).culprit
+    assert culprit
+    assert culprit.resource == resource
+    assert (culprit.owner.name.rpartition(".")[2] if culprit.owner else "") == owner
+    assert bool(owner) != ("owner" in culprit.unresolved)
 
 
 ONLY_APPENDED: list[int] = []
