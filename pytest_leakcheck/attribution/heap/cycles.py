@@ -9,9 +9,18 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MappingProxyType
 from typing import Any, Final
+from weakref import getweakrefcount
 
-from pytest_leakcheck.attribution.handles import handles_of, is_opaque_handle
-from pytest_leakcheck.attribution.inspection import is_shared, size_of, walk
+from pytest_leakcheck.attribution.handles import MAX_OWN_DEPTH, handles_of, is_opaque_handle
+from pytest_leakcheck.attribution.inspection import (
+    MAX_PARTS,
+    is_shared,
+    mro_of,
+    namespace_of,
+    parts_of,
+    size_of,
+    walk,
+)
 
 # Objects of any kind are made of these types, so that the name of a cycle leaves them out.
 _GENERIC_TYPES: Final = (
@@ -64,15 +73,26 @@ def handles_in(
 ) -> Iterator[frozenset[int]]:
     """Yield three sets of objects in garbage, by ``id()``.
 
-    They are these handles, have the number of one, and may hide one.
+    They are these handles, can give back one whose number they hold, and may hide one.
     """
     parts = _parts(garbage)
     yield frozenset(number for number, one in parts.items() if handles_of(one, identities))
-    # Other numbers may have the same value.
+    # Any object may hold a number of the same value, but only a finalizer gives back a handle.
     yield frozenset(
-        number for number, one in parts.items() if handles_of(one, identities, by_value=True)
+        id(one) for one in garbage if _is_finalized(one) and _has_number(one, parts, identities)
     )
     yield frozenset(number for number, one in parts.items() if is_opaque_handle(type(one)))
+
+
+def _is_finalized(obj: object) -> bool:
+    """Return whether code runs when an object is freed: its own, or that of a weak reference."""
+    has_own = any("__del__" in namespace_of(base) for base in mro_of(type(obj)))
+    return has_own or bool(getweakrefcount(obj))
+
+
+def _has_number(obj: object, parts: Mapping[int, object], identities: Collection[Hashable]) -> bool:
+    levels = islice(walk((obj,), lambda part: id(part) in parts, MAX_PARTS), MAX_OWN_DEPTH)
+    return any(handles_of(part, identities, by_value=True) for part in parts_of(levels).values())
 
 
 def largest_in(garbage: Sequence[Any], least: float) -> frozenset[int]:

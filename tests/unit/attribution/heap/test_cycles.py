@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -84,10 +85,32 @@ def test_nothing_is_finalized_to_find_garbage() -> None:
     assert ended == []
 
 
+class Descriptor:
+    """Gives its descriptor back when it is freed."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+class Numbered:
+    """Only has a number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def pair(container: object, stream: object) -> None:
+    """Make a cycle of two."""
+    container.stream, stream.container = stream, container  # type: ignore[attr-defined]
+
+
 def test_of_several_the_nearest_that_leads_to_what_is_retained_is_named() -> None:
     def beside(number: int) -> None:
-        container, stream = Container(), Stream()
-        container.stream, stream.container, stream.number = stream, container, number  # type: ignore[attr-defined]
+        container = Container()
+        pair(container, Descriptor(number))
         window(container)
         window()
 
@@ -95,11 +118,32 @@ def test_of_several_the_nearest_that_leads_to_what_is_retained_is_named() -> Non
     beside(number)
     garbage = find_garbage(gc.get_objects())
     assert name_cycles(garbage, 2) == ("Window",)
-    _same, by_value, hidden = handles_in(garbage, {number})
-    assert name_cycles(garbage, 1, by_value) == ("Container", "Stream")
+    _same, finalized, hidden = handles_in(garbage, {number})
+    assert name_cycles(garbage, 1, finalized) == ("Container", "Descriptor")
     # Each kind of evidence is given: a number of the same value, which no cycle leads to, hides none that is better.
     assert (hidden, [*handles_in(garbage, {number + 1})]) == (frozenset(), [frozenset()] * 3)
-    os.close(number)
+
+
+@pytest.mark.parametrize(("closes", "named"), [("del", "Descriptor"), ("finalize", "Stream"), ("", "")])
+def test_only_what_can_give_a_descriptor_back_has_kept_it(closes: str, named: str) -> None:
+    def beside(number: int) -> None:
+        # Comes first, and is as near.
+        pair(Container(), Numbered(number))
+        if closes == "del":
+            pair(Container(), Descriptor(number))
+        elif closes:
+            stream = Stream()
+            stream.number = number  # type: ignore[attr-defined]
+            weakref.finalize(stream, os.close, number)
+            pair(Container(), stream)
+
+    number = os.open(os.devnull, os.O_RDONLY)
+    beside(number)
+    garbage = find_garbage(gc.get_objects())
+    _same, finalized, _hidden = handles_in(garbage, {number})
+    assert (name_cycles(garbage, 1, finalized) if finalized else ()) == (("Container", named) if named else ())
+    if not closes:
+        os.close(number)
 
 
 def test_a_frame_is_named_with_its_function_and_the_variable_that_closes_the_cycle() -> None:
