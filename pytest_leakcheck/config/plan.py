@@ -249,10 +249,11 @@ def is_opted_out(marks: Iterable[Mark]) -> bool:
         ),
         None,
     )
-    return closest is not None and _opts_out(closest)
+    return closest is not None and is_opt_out(closest)
 
 
-def _opts_out(mark: Mark) -> bool:
+def is_opt_out(mark: Mark) -> bool:
+    """Return whether a mark is ``leakcheck(False)``."""
     return mark.name == "leakcheck" and len(mark.args) == 1 and mark.args[0] is False
 
 
@@ -277,7 +278,7 @@ def read_marks(
                     parse_budget(mark.name.removesuffix(_BUDGET_SUFFIX), mark.args, mark.kwargs)
                 )
     leakcheck = closest.get("leakcheck")
-    if leakcheck is not None and _opts_out(leakcheck):
+    if leakcheck is not None and is_opt_out(leakcheck):
         with invalid_mark(leakcheck, 'leakcheck(False, reason="...")'):
             if not leakcheck.kwargs.keys() <= {"reason"} or not isinstance(
                 leakcheck.kwargs.get("reason", ""), str

@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, Final, TypeAlias, cast, get_args
 
 from pytest_leakcheck.config.budget import did_you_mean
-from pytest_leakcheck.config.plan import Mark, invalid_mark, is_budget
+from pytest_leakcheck.config.plan import Mark, invalid_mark, is_budget, is_opt_out
 from pytest_leakcheck.config.settings import SCALING
 from pytest_leakcheck.model import InputError, invalid_at
 from pytest_leakcheck.model.recording import Engine, Figure
@@ -143,7 +143,7 @@ def read_sweep(marks: Iterable[Mark], arguments: Collection[str]) -> Sweep:
     mark = next(one for one in marks if one.name == SCALING)
     with invalid_mark(mark, _VALID):
         for peer in marks:
-            if peer.name == "leakcheck" or is_budget(peer.name):
+            if is_budget(peer.name) or (peer.name == "leakcheck" and not is_opt_out(peer)):
                 raise InputError(
                     f"is combined with {peer.name}, which repeats one size: split it into two tests"
                 )

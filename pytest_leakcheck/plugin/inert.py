@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, final
 import pytest
 
 from pytest_leakcheck.config.settings import SCALING
+from pytest_leakcheck.plugin import keys
 
 if TYPE_CHECKING:
     # Not imported at run time, because a plain run with ``xfail(raises=LeakError)`` stays light.
@@ -225,12 +226,16 @@ def _on_loopback() -> Iterator[None]:
 
 
 class GlooAlone:
-    """The hook that gives a test a group of one rank; registered without ``--leakcheck``."""
+    """The hook that gives a test that is not judged a group of one rank."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         mark = item.get_closest_marker(SCALING)
         if mark is None or not has_process_group(mark.kwargs.get("engine")):
+            return (yield)
+        from pytest_leakcheck.config.plan import is_opted_out
+
+        if item.config.stash[keys.SETTINGS].active and not is_opted_out(item.iter_markers()):
             return (yield)
         from pytest_leakcheck.probes.own_folder import temporary_folder
 

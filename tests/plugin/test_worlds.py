@@ -272,19 +272,21 @@ def test_each_rank_has_folders_of_its_own(project: Project) -> None:
     assert ran.last_line == "1 passed", ran.text
 
 
-def test_plain_pytest_has_a_group_of_one(project: Project) -> None:
+@pytest.mark.parametrize("judged", [False, True])
+def test_what_is_not_judged_has_a_group_of_one(judged: bool, project: Project) -> None:
     ran = project.run_test(
         """
         import pytest
         import torch.distributed as dist
         @pytest.mark.scaling_budget("world_size", [1, 2, 4], engine="gloo", rss="<= 64 MiB")
+        @pytest.mark.leakcheck(False)
         def test_it(world_size):
             dist.barrier()
             assert dist.get_world_size() == world_size
         def test_after():
             assert not dist.is_initialized()
         """,
-        leakcheck=False,
+        leakcheck=judged,
     )
     assert ran.last_line == "2 passed"
 
