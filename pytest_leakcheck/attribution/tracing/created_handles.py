@@ -334,12 +334,11 @@ class UntracedThreads:
         is `entered`.
         """
         returned = name_of_called(called) if event == "c_return" else ""
-        if (
-            not self._threads
-            or not self._handed
-            or (returned and not _is_waiting(called) and returned not in HARMLESS_FUNCTIONS)
-        ):
+        creates = returned and not _is_waiting(called) and returned not in HARMLESS_FUNCTIONS
+        if not self._threads or creates:
             return None
+        if not self._handed:
+            return () if returned else None
         inner: FrameType | None = frame
         while inner is not None and is_standard(inner.f_code.co_filename):
             inner = inner.f_back

@@ -189,6 +189,34 @@ def test_of_two_lines_that_hand_work_over_the_one_is_named_that_was_not_waited_f
         assert len(arrivals.handed_in) == 2
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="all threads are traced")
+def test_a_sleep_has_made_nothing_while_another_thread_works(kept: Keeper) -> None:
+    wanted = threading.Semaphore(0)
+
+    def serve() -> None:
+        for _ in range(ROUNDS):
+            wanted.acquire()
+            time.sleep(0.01)
+            kept.take(os.dup(0), leaks=True)
+
+    def work() -> None:
+        before = len(kept)
+        wanted.release()
+        while len(kept) == before:
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with counted_fds() as (count, list_now):
+        arrivals = Arrivals(count, list_now)
+        trace(arrivals, work, ROUNDS)
+        thread.join()
+        found = [one.path for one in arrivals.survivors().values()]
+    assert len(found) == ROUNDS
+    # The thread may be between two sleeps.
+    assert found.count(()) >= ROUNDS - 1
+
+
 async def open_in_loop(kept: Keeper, *, leaks: bool) -> None:
     await asyncio.sleep(0.02)
     kept.take(os.dup(0), leaks=leaks)
