@@ -421,16 +421,17 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     if survivors:
         return _find_owners_of_survivors(survivors, candidates, sought, within)
     fit = fitting(candidates, sought.iterations, sought.rate, sought.size)[:_MAX_OWNERS]
-    cut: list[object] = []
-    paths = find_paths([one.holder for one in fit], skipped, new=within.new, cut=cut)
+    paths = find_paths([one.holder for one in fit], skipped, new=within.new)
     found = [
         (_describe_growing(container, path, sought.iterations), container.holder, is_runners(path))
         for container, path in zip(fit, paths, strict=True)
         if path
     ]
     if not found:
-        if lost := [one.holder for one in fit if not _is_held_by_us(one.holder)]:
-            return Holders((), f"a {describe_holder(lost[0])} grows, and {_say_lost(lost[0], cut)}")
+        for one, path in zip(fit, paths, strict=True):
+            if not _is_held_by_us(one.holder):
+                why = f"a {describe_holder(one.holder)} grows, and {_say_lost(path)}"
+                return Holders((), why)
         unfit = [one for one in growing if id(one.holder) in sought.unfit - skipped]
         grew = fitting(unfit, sought.iterations, sought.rate, sought.size)[:_MAX_OWNERS]
         # What this package fills has no path.
@@ -446,9 +447,9 @@ def find_owners(  # noqa: PLR0913 - the evidence, one by one
     )
 
 
-def _say_lost(holder: object, cut: Sequence[object]) -> str:
-    """Say why an object has no path, for which the search reached a limit if it is in `cut`."""
-    if any(one is holder for one in cut):
+def _say_lost(path: Sequence[object] | None) -> str:
+    """Say why an object has no path."""
+    if path is None:
         return "no path to it was found within the limits of the search"
     return "it is held outside Python objects (C)"
 
@@ -483,12 +484,10 @@ def _find_owners_of_survivors(
     if not _select_largest(largest, count):
         return _report_unheld(survivors, search)
     found = []
-    cut: list[object] = []
-    paths = find_paths([hold.holder for hold in largest], skipped, new=search.new, cut=cut)
-    path_to = {id(hold): path for hold, path in zip(largest, paths, strict=True)}
+    paths = find_paths([hold.holder for hold in largest], skipped, new=search.new)
     # An object without a path from a root is temporary, or held by C.
-    lasting = _select_largest([hold for hold in largest if path_to[id(hold)]], count)
-    for hold in lasting:
+    path_to = {id(hold): path for hold, path in zip(largest, paths, strict=True) if path}
+    for hold in _select_largest([hold for hold in largest if id(hold) in path_to], count):
         path = path_to[id(hold)]
         some = [one for one in survivors if id(one) in hold.reached][-SAMPLE_SIZE:]
         container = search.growing.get(id(hold.holder))
@@ -503,7 +502,7 @@ def _find_owners_of_survivors(
     if not found:
         first = largest[0].holder
         return Holders(
-            (), f"they are held by a {describe_holder(first)}, and {_say_lost(first, cut)}"
+            (), f"they are held by a {describe_holder(first)}, and {_say_lost(paths[0])}"
         )
     return _without_test_runner(found, joint=True)
 

@@ -72,22 +72,21 @@ class _Search:
             self.found, self.rank = obj, rank
 
 
-def find_paths(  # noqa: PLR0913 - two for each end of a search
+def find_paths(
     targets: Sequence[object],
     ignore: Collection[int] = (),
     *,
     to_root: bool = True,
     borrower: types.FrameType | None = None,
     new: Collection[int] = (),
-    cut: list[object] | None = None,
-) -> tuple[tuple[object, ...], ...]:
-    """Return a path from a root to each object; empty where none is found.
+) -> tuple[tuple[object, ...] | None, ...]:
+    """Return a path from a root to each object; empty if there is none, None if a limit was met.
 
     The objects in `ignore`, by ``id()``, are on no path. Call this while nothing is frozen. All
     searches run together, because each level scans all tracked objects. An object that is a root
     itself is its own path, unless `to_root` is False. A variable of the `borrower` that is the
     object itself does not hold it. Where a level has too many objects, those in `new`, by ``id()``,
-    come last. `cut` gets the objects whose search reached a limit.
+    come last.
     """
     running = {id(frame): frame for frame in running_frames()}
     searches = [_Search(target) for target in targets]
@@ -101,15 +100,18 @@ def find_paths(  # noqa: PLR0913 - two for each end of a search
         if not open_ones:
             break
         _search_next_level(open_ones, skipped, running, new)
-    if cut is not None:
-        cut += [one.target for one in searches if one.is_cut or one.frontier]
+    is_cut = [search.is_cut or bool(search.frontier) for search in searches]
     for search in searches:
         if search.rank > _RANK_THREAD:
             _search_frames(search, running.values(), skipped, borrower)
     # Its own frame is among them: this function would be garbage that refers to what is searched
     # for.
     running.clear()
-    return tuple(search.path() if search.rank <= _RANK_TEST_RUNNER else () for search in searches)
+    lost = (None if is_limited else () for is_limited in is_cut)
+    return tuple(
+        search.path() if search.rank <= _RANK_TEST_RUNNER else none
+        for search, none in zip(searches, lost, strict=True)
+    )
 
 
 def _search_next_level(

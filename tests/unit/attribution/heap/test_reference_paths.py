@@ -75,10 +75,16 @@ def _in_order() -> Iterator[None]:
     gc.enable()
 
 
+def path_to(target: object) -> tuple[object, ...]:
+    """Return the path to an object that has one."""
+    (path,) = find_paths([target], {id(sys._getframe())})
+    assert path
+    return path
+
+
 def is_found(target: object, root: dict[str, object]) -> bool:
     """Whether the path begins at a module; it may else begin at a frame of this test."""
-    ((first, *_path),) = find_paths([target])
-    return first is root
+    return path_to(target)[0] is root
 
 
 @pytest.mark.parametrize(("levels", "found"), [(13, True), (14, False)])
@@ -123,9 +129,9 @@ def test_the_functions_for_forks_are_known_by_one_of_the_first_eight(place: int,
 def test_a_search_keeps_no_variable_of_a_frame_alive() -> None:
     item = Item()
     gone = weakref.ref(item)
-    ((frame, *_path),) = find_paths([item])
-    assert frame is sys._getframe()
-    del item, _path
+    path = path_to(item)
+    assert path[0] is sys._getframe()
+    del item, path
     assert gone() is None
 
 
@@ -178,7 +184,7 @@ def test_a_task_is_found_by_the_callbacks_that_it_keeps() -> None:
     TASKS[0].add_done_callback(lambda _task: None)
     TASKS[0].add_done_callback(kept.append)
     try:
-        (path,) = find_paths([kept])
+        path = path_to(kept)
         assert ".TASKS[0]._callbacks[0]" in describe_owner(path, kept, "").name
     finally:
         TASKS.pop().cancel()
@@ -210,7 +216,7 @@ def test_what_a_variable_of_the_running_context_holds_is_found(copies: int) -> N
         # The copies are listed first, because the collector lists what is young first.
         gc.collect()
         kept = [contextvars.copy_context() for _ in range(copies)]
-        (path,) = find_paths([variable.get()])
+        path = path_to(variable.get())
         assert len(kept) == copies
         owner = describe_owner(path, variable.get(), "")
         return owner.name, [(step.holder, step.via) for step in owner.steps]
@@ -228,5 +234,5 @@ def test_a_copy_of_the_globals_of_a_module_is_not_the_module(root: dict[str, obj
         assert module_name(copy) == ""
     copied = {**vars(threading), "kept": []}
     root["tests"] = [copied]
-    (path,) = find_paths([copied["kept"]])
+    path = path_to(copied["kept"])
     assert describe_owner(path, copied["kept"], "").name.startswith("case_of_roots.tests[0][")
