@@ -33,6 +33,8 @@ _OF_HANDLE: Final = b"\xff" * 8
 _ACTOR_ID: Final = slice(8, 24)
 # Ray keeps larger objects in a node's object store, and a smaller result in its owner's memory.
 _MIN_STORED_BYTES: Final = 100 << 10
+# Threads of Ray allocate in the driver's process too: their buffers fill for hundreds of calls.
+SHARED_WITH_RAY: Final = frozenset({"heap", "mmap", "rss"})
 # The counters of one row share an answer of the nodes for this long.
 _ROW_SECONDS: Final = 0.001
 

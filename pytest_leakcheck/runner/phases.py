@@ -12,6 +12,7 @@ of the start level.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -37,6 +38,7 @@ from pytest_leakcheck.model.recording import Fullest, Series
 from pytest_leakcheck.model.resources import DESCRIPTORS, HEAP, OBJECTS, RESIDENT, find_resource
 from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
+from pytest_leakcheck.probes.ray_counters import SHARED_WITH_RAY, find_core_worker
 from pytest_leakcheck.probes.resource_limits import read_limits
 from pytest_leakcheck.runner.bounded_caches import KnownCaches
 from pytest_leakcheck.runner.measurement_run import MeasurementRun
@@ -735,6 +737,12 @@ def _open_instruments(run: MeasurementRun) -> Screen | Measure:
     caches = KnownCaches() if run.plan.screen else None
     if caches is None:
         run.innocent.watch()
+    if find_core_worker() is not None:
+        # What Ray allocates here cannot be told from what the test does.
+        own = [
+            one for one in run.plan.budgets if one.explicit or one.resource not in SHARED_WITH_RAY
+        ]
+        run.plan = replace(run.plan, budgets=tuple(own))
     # These are read in every repetition, to report them next to a failing verdict ("also growing").
     wanted = {HEAP, OBJECTS, *(budget.resource for budget in run.plan.budgets)}
     allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}

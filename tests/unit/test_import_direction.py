@@ -29,9 +29,9 @@ MOST_TOKENS = {
     "judge": 10_710,
     "model": 7_600,
     "plugin": 32_800,
-    "probes": 17_900,
+    "probes": 17_950,
     "report": 11_800,
-    "runner": 39_400,
+    "runner": 39_500,
     "watch": 7_280,
 }
 # A room that must not import another one, although that one is below it.

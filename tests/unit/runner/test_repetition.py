@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pytest_leakcheck.config.budget import Budget, Unclosed
+from pytest_leakcheck.config.budget import Budget, Unclosed, default_budget
 from pytest_leakcheck.config.plan import Effort, Plan
 from pytest_leakcheck.judge.conclude_finding import Result
 from pytest_leakcheck.probes import clock
@@ -294,3 +295,17 @@ def test_only_a_thread_that_was_there_at_the_start_and_still_runs_is_given_that_
     reaper.release()
     assert verdict.outcome == "leak"
     assert reaper.waited < 1
+
+
+@pytest.mark.parametrize("is_driver", [False, True])
+def test_a_driver_of_ray_has_no_default_budget_of_memory_that_ray_takes_too(
+    is_driver: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected = SimpleNamespace(connected=is_driver, core_worker=object())
+    worker: Any = SimpleNamespace(global_worker=connected)
+    monkeypatch.setitem(sys.modules, "ray._private.worker", worker)
+    by_default = [*map(default_budget, ("object", "heap", "rss"))]
+    judged = {one.resource for one in repeat(int, *by_default, iterations=5).verdicts}
+    assert judged == ({"object"} if is_driver else {"object", "heap", "rss"})
+    (verdict,) = repeat(int, Budget("heap"), iterations=5).verdicts
+    assert verdict.resource == "heap"
