@@ -601,8 +601,10 @@ def _site_rows(where: CreationPath, source: str, verb: str, width: int) -> Itera
         if inner != where.site:
             text = f"{place(inner)} {inner.call or _format_function(inner)}"
             yield "", "inside " + shorten(text, width - len("inside "))
-    for caller in where.path[:at][::-1][:_MAX_CALLERS]:
-        yield "", "called from " + shorten(_format_site(caller), width - len("called from "))
+    # A generator expression has the place and the name of the function around it.
+    _site, *callers = dict.fromkeys(map(_format_site, where.path[at::-1]))
+    for caller in callers[:_MAX_CALLERS]:
+        yield "", "called from " + shorten(caller, width - len("called from "))
     if where.process:
         yield "", f"in {where.process}"
     if where.fixture:

@@ -137,6 +137,13 @@ def test_a_fixture_is_blamed_in_place_of_the_test(phase: str, fixture: str, said
     assert said or "innocent" not in text(Culprit("fd", where))
 
 
+def test_a_caller_is_shown_once() -> None:
+    """A generator expression has the place of the function around it, as has one that calls itself."""
+    inner = replace(TEST, call="test_decode()")
+    where = CreationPath((TEST, inner, inner, FRAMES), FRAMES, "call")
+    assert text(Culprit("fd", where)).count("called from") == 1
+
+
 def test_the_child_process_of_a_line_is_shown() -> None:
     where = CreationPath((TEST, FRAMES), FRAMES, process="2 child processes, such as python")
     assert "\n         in 2 child processes, such as python" in text(Culprit("fd", where))
