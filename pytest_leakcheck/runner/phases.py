@@ -210,6 +210,11 @@ class Trial:
         """Read the start level, and discard earlier readings."""
         run = self.run
         run.verdicts.take_all_back()
+        if find_core_worker() is not None:
+            # What Ray allocates here cannot be told from what the test does.
+            budgets = run.plan.budgets
+            own = [one for one in budgets if one.explicit or one.resource not in SHARED_WITH_RAY]
+            run.plan = replace(run.plan, budgets=tuple(own))
         self.identities = take_identities()
         if not is_screen:
             run.innocent.start(self.identities)
@@ -737,12 +742,6 @@ def _open_instruments(run: MeasurementRun) -> Screen | Measure:
     caches = KnownCaches() if run.plan.screen else None
     if caches is None:
         run.innocent.watch()
-    if find_core_worker() is not None:
-        # What Ray allocates here cannot be told from what the test does.
-        own = [
-            one for one in run.plan.budgets if one.explicit or one.resource not in SHARED_WITH_RAY
-        ]
-        run.plan = replace(run.plan, budgets=tuple(own))
     # These are read in every repetition, to report them next to a failing verdict ("also growing").
     wanted = {HEAP, OBJECTS, *(budget.resource for budget in run.plan.budgets)}
     allowed = {budget.resource: budget.per_iteration for budget in run.plan.budgets}
