@@ -195,6 +195,8 @@ def reproduce(leak: Leak) -> Result:
         wanted = ("pytest>=9.0", *leak.needs, leak.releases[-1], PROJECT)
         python = environment(_ENVIRONMENTS, sys.executable, wanted, name=leak.name)
     with tempfile.TemporaryDirectory() as folder:
+        # A reproduction that makes files would find those of the last run elsewhere.
+        Path(folder, "tmp").mkdir()
         Path(folder, "leak.py").write_text(script(leak), encoding="utf-8")
         printed = _run([str(python), "leak.py"], folder)
         levels = [int(line) for line in printed.splitlines() if line.isdecimal()]
@@ -247,7 +249,7 @@ def _run(command: list[str], folder: str) -> str:
     done = subprocess.run(
         command,
         cwd=folder,
-        env=inherited() | {"COLUMNS": "80", "NO_COLOR": "1"},
+        env=inherited() | {"COLUMNS": "80", "NO_COLOR": "1", "TMPDIR": str(Path(folder, "tmp"))},
         capture_output=True,
         text=True,
         check=False,
