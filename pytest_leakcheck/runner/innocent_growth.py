@@ -100,7 +100,6 @@ class InnocentGrowth:
     def watch(self) -> None:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
         self.owners = BoundedOwners()
-        self._emptied = EmptiedCaches()
         self._tracers = tracers_of_coverage()
 
     def start(self, identities: Identities) -> None:
@@ -110,6 +109,7 @@ class InnocentGrowth:
         self.account = None
         self._threads = thread_ids()
         self._began = clock.monotonic()
+        self._emptied = EmptiedCaches()
         self.owners.restart()
 
     @contextmanager
