@@ -156,11 +156,6 @@ def _find_views(objects: Sequence[Any]) -> list[Any]:
     )
 
 
-def new_views() -> frozenset[int]:
-    """Return the ``id()`` of pandas' references to views created since all objects were frozen."""
-    return frozenset(map(id, _find_views(gc.get_objects())))
-
-
 def _known_owners() -> tuple[Any, ...]:
     """Return the owners that the last measurement knew and that still exist."""
     return (
@@ -222,12 +217,15 @@ class BoundedOwners:
     def find_earlier(self, new: Collection[int]) -> bool:
         """Record what existed at the start and was unknown; return whether there was any.
 
-        If so, the series must restart. Call it while nothing is frozen; `new` are the `new_views`
-        of before.
+        Until the series restarts, it counts as empty at the start. Call it while nothing is frozen;
+        `new` are the objects of before, by their ``id()``, that were not.
         """
-        known = len(self._start), len(self._views)
+        owners, views = len(self._start), len(self._views)
         self._add(gc.get_objects(), new)
-        return known != (len(self._start), len(self._views))
+        for start in self._start[owners:]:
+            start.filled, start.mark = 0, None
+        self._views[views:] = [(one, 0) for one, _now in self._views[views:]]
+        return (owners, views) != (len(self._start), len(self._views))
 
     def keep(self) -> None:
         """Keep the owners for the next measurement; call it before objects are unfrozen."""
@@ -258,7 +256,12 @@ class BoundedOwners:
         ]
         return frozenset(map(id, (*owners, *tables)))
 
-    def filling(self, resource: str, identities: Collection[Hashable] = ()) -> CacheFill | None:
+    def filling(
+        self,
+        resource: str,
+        identities: Collection[Hashable] = (),
+        created: CreatedObjects | None = None,
+    ) -> CacheFill | None:
         """Return how much of a resource the owners' new entries hold; None if they hold nothing.
 
         Owners that are still filling or have just become full have new entries. Among the owners
@@ -271,7 +274,7 @@ class BoundedOwners:
         self._remember(gc.get_objects(), new=True)
         found: list[CacheFill] = []
         of_new: list[CacheFill] = []
-        created = CreatedObjects()
+        created = created or CreatedObjects()
         for start in self._start:
             filling = _measure_gain(start, resource, identities, created)
             if filling is not None:
