@@ -19,6 +19,7 @@ This module reads no counter and no clock. The questions, in this order:
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from math import ceil, inf, isfinite
 from operator import add
@@ -303,9 +304,18 @@ def _examine(series: Series, budget: Budget, context: Context, hint: Hint) -> _C
         profile = _RELEASED_ELSEWHERE if context.elsewhere and wander else SCARCE
     explained = hint.rate if isfinite(hint.rate) else 0.0
     tolerance = resource.tolerance + budget.per_iteration + explained * _EXPLAINED_MARGIN
-    grown = growth(
-        series.readings, tolerance, profile.leak, exact=profile is SCARCE, stopped=context.stopped
+    find = partial(
+        growth,
+        series.readings,
+        first_look=profile.leak,
+        exact=profile is SCARCE,
+        stopped=context.stopped,
     )
+    grown = find(tolerance)
+    if budget.over is not None and grown.state != "growing":
+        # What is tolerated per iteration counts against a level that must hold for so many.
+        whole = find(tolerance - budget.per_iteration)
+        grown = whole if whole.state == "growing" or not context.final else grown
     if grown.state == "growing":
         grown = replace(grown, slope=grown.slope - explained, earlier=grown.earlier - explained)
     collected = growth(tuple(accumulate(series.released, initial=0)), 0.0, SCARCE.leak, exact=True)

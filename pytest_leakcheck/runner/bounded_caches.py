@@ -8,7 +8,7 @@ import re
 import sys
 import weakref
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, islice, zip_longest
@@ -156,11 +156,6 @@ def _find_views(objects: Sequence[Any]) -> list[Any]:
     )
 
 
-def new_views() -> frozenset[int]:
-    """Return the ``id()`` of pandas' references to views created since all objects were frozen."""
-    return frozenset(map(id, _find_views(gc.get_objects())))
-
-
 def _known_owners() -> tuple[Any, ...]:
     """Return the owners that the last measurement knew and that still exist."""
     return (
@@ -222,12 +217,15 @@ class BoundedOwners:
     def find_earlier(self, new: Collection[int]) -> bool:
         """Record what existed at the start and was unknown; return whether there was any.
 
-        If so, the series must restart. Call it while nothing is frozen; `new` are the `new_views`
-        of before.
+        Until the series restarts, it counts as empty at the start. Call it while nothing is frozen;
+        `new` are the objects of before, by their ``id()``, that were not.
         """
-        known = len(self._start), len(self._views)
+        owners, views = len(self._start), len(self._views)
         self._add(gc.get_objects(), new)
-        return known != (len(self._start), len(self._views))
+        for start in self._start[owners:]:
+            start.filled, start.mark = 0, None
+        self._views[views:] = [(one, 0) for one, _now in self._views[views:]]
+        return (owners, views) != (len(self._start), len(self._views))
 
     def keep(self) -> None:
         """Keep the owners for the next measurement; call it before objects are unfrozen."""
@@ -258,7 +256,12 @@ class BoundedOwners:
         ]
         return frozenset(map(id, (*owners, *tables)))
 
-    def filling(self, resource: str, identities: Collection[Hashable] = ()) -> CacheFill | None:
+    def filling(
+        self,
+        resource: str,
+        identities: Collection[Hashable] = (),
+        created: CreatedObjects | None = None,
+    ) -> CacheFill | None:
         """Return how much of a resource the owners' new entries hold; None if they hold nothing.
 
         Owners that are still filling or have just become full have new entries. Among the owners
@@ -271,7 +274,7 @@ class BoundedOwners:
         self._remember(gc.get_objects(), new=True)
         found: list[CacheFill] = []
         of_new: list[CacheFill] = []
-        created = CreatedObjects()
+        created = created or CreatedObjects()
         for start in self._start:
             filling = _measure_gain(start, resource, identities, created)
             if filling is not None:
@@ -488,7 +491,7 @@ def _measure_overhead(owner: Any, resource: Resource, gained: int) -> float:
 class EmptiedCaches:
     """The caches of `re` and `linecache`, which can be emptied and refill.
 
-    Entries from the start explain no growth.
+    Entries from the start of the series explain no growth.
     """
 
     def __init__(self) -> None:
@@ -496,43 +499,43 @@ class EmptiedCaches:
         self._start = frozenset(
             hash((at, key)) for at, cache in _list_caches() for key in list(cache)
         )
-        self._explained: set[str] = set()
-        self._emptied_at = -1
-        self._entries = 0
+        # The sizes of the entries that were emptied, and how far each counter fell by that. The
+        # fall is attributed to the harness: the series continues as if these still existed.
+        self._sizes: list[int] = []
+        self._falls: Counter[str] = Counter()
 
     def explain(self, sampler: Sampler, name: str) -> bool:
-        """Empty the caches once per iteration; return whether most growth of memory is in them."""
+        """Return whether most growth of memory is in the caches; empty them to see it."""
         if find_resource(name).scarce:
             return False
-        if name not in self._explained:
-            if self._emptied_at != sampler.samples.n:
-                self._emptied_at = sampler.samples.n
-                self._entries = self.empty()
-            # A few entries do not explain many rises. If the counter falls nevertheless, the cause
-            # is another one, such as an arena of the interpreter's allocator that became free: 1
-            # MiB of mapped memory at once.
-            enough = 2 * self._entries >= sampler.samples.rises(name)
-            if (
-                not enough
-                or not 2 * sampler.came_down(name) >= sampler.samples.above_start(name) > 0
-            ):
-                return False
-            # Record the explanation, because the fall cannot be seen again: it is attributed to the
-            # harness, so the series continues as if the entries still existed.
-            self._explained.add(name)
-        return True
+        if not self._hold(sampler, name) and (sizes := self.empty()):
+            self._sizes += sizes
+            for one in sampler.samples.columns:
+                if not find_resource(one).scarce:
+                    self._falls[one] += sampler.came_down(one)
+        return self._hold(sampler, name)
 
-    def empty(self) -> int:
-        """Remove the entries added since the start, and return their number."""
-        new = [
+    def _hold(self, sampler: Sampler, name: str) -> bool:
+        """Return whether emptied entries, and new ones like them, are most of the growth."""
+        sizes = [*self._sizes, *(size_of(cache.get(key)) for cache, key in self._list_new())]
+        held = self._falls[name] * sum(sizes) / max(1, sum(self._sizes))
+        # A few entries do not explain many rises. If the counter falls nevertheless, the cause is
+        # another one, such as an arena of the interpreter's allocator that became free: 1 MiB of
+        # mapped memory at once.
+        enough = 2 * len(sizes) >= sampler.samples.rises(name)
+        return enough and 2 * held >= sampler.samples.above_start(name) > 0
+
+    def empty(self) -> list[int]:
+        """Remove the entries added since the start, and return the size of each."""
+        return [size_of(cache.pop(key, None)) for cache, key in self._list_new()]
+
+    def _list_new(self) -> list[tuple[MutableMapping[Any, Any], Any]]:
+        return [
             (cache, key)
             for at, cache in _list_caches()
             for key in list(cache)
             if hash((at, key)) not in self._start
         ]
-        for cache, key in new:
-            cache.pop(key, None)
-        return len(new)
 
 
 def _list_caches() -> Iterator[tuple[int, MutableMapping[Any, Any]]]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from math import ceil, inf
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
 from pytest_leakcheck.attribution.handles import Identities, new_handles, take_identities
-from pytest_leakcheck.attribution.heap.cache_entries import retained
+from pytest_leakcheck.attribution.heap.cache_entries import CreatedObjects, retained
 from pytest_leakcheck.attribution.timers import find_timers
 from pytest_leakcheck.judge.growth import is_steady
 from pytest_leakcheck.judge.judge_series import NO_HINT, Hint
@@ -30,7 +31,6 @@ from pytest_leakcheck.runner.bounded_caches import (
     BoundedOwners,
     CacheFill,
     EmptiedCaches,
-    new_views,
     tracers_of_coverage,
 )
 from pytest_leakcheck.runner.sampler import Sampler
@@ -100,7 +100,6 @@ class InnocentGrowth:
     def watch(self) -> None:
         """Record how full caches are, and the number of tracers, before instruments are opened."""
         self.owners = BoundedOwners()
-        self._emptied = EmptiedCaches()
         self._tracers = tracers_of_coverage()
 
     def start(self, identities: Identities) -> None:
@@ -110,12 +109,13 @@ class InnocentGrowth:
         self.account = None
         self._threads = thread_ids()
         self._began = clock.monotonic()
+        self._emptied = EmptiedCaches()
         self.owners.restart()
 
     @contextmanager
     def noting_caches(self) -> Iterator[None]:
         """Note the caches that came in the search for a cause; the body unfreezes all objects."""
-        new = new_views()
+        new = CreatedObjects().new
         yield
         self.owners.find_earlier(new)
 
@@ -152,10 +152,16 @@ class InnocentGrowth:
         yield self._look_for_frozen_garbage
         yield self._look_in_background
 
-    def _look_at_caches(self, sampler: Sampler, suspicion: Verdict, most: int) -> Hint | None:
+    def _look_at_caches(
+        self,
+        sampler: Sampler,
+        suspicion: Verdict,
+        most: int,
+        created: CreatedObjects | None = None,
+    ) -> Hint | None:
         """A cache with a readable bound (a bounded owner) is still filling."""
         name = suspicion.resource
-        filling = self.owners.filling(name, self._new_handles(sampler, name))
+        filling = self.owners.filling(name, self._new_handles(sampler, name), created)
         if filling is None or not (rate := _compute_explained_rate(filling, sampler, name)):
             return None
         if not filling.is_bounded:
@@ -286,17 +292,21 @@ class InnocentGrowth:
         return self._begin_again(sampler)
 
     def _look_for_frozen_garbage(
-        self, sampler: Sampler, suspicion: Verdict, _most: int
+        self, sampler: Sampler, suspicion: Verdict, most: int
     ) -> Hint | None:
         """Most growth is garbage that was alive when frozen, so the collector does not free it."""
         # While nothing is frozen, the caches are found that were not known when the measurement
         # began.
         if not self._may_begin_again(suspicion):
             return None
-        new = new_views()
+        created = CreatedObjects()
+        new = created.new
         garbage = sampler.thaw(suspicion.resource)
         unknown = self.owners.find_earlier(new)
         explains = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
+        filling = self._look_at_caches(sampler, suspicion, most, created) if unknown else None
+        # They would be memory of the harness, and gone later.
+        del created, new
         # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on,
         # although each collection then walks all objects.
         if explains and self._had_garbage:
@@ -304,7 +314,9 @@ class InnocentGrowth:
         else:
             sampler.refreeze()
         self._had_garbage |= explains
-        return self._begin_again(sampler) if explains or unknown else None
+        again = self._begin_again(sampler) if explains or filling is not None else None
+        # Without time for that, caches explain what they hold. How full they were is unknown.
+        return again if explains or filling is None else replace(filling, at_most=None, ended=True)
 
     def _may_begin_again(self, suspicion: Verdict) -> bool:
         return (

@@ -609,7 +609,7 @@ class Measure(Phase):
             decision = trial.judge.decide(budget, final=False, unbounded=True)
             if isinstance(decision, StartAgain):
                 return self._again()
-            if decision is None or decision.outcome != "leak":
+            if decision is None or not decision.is_growth:
                 trial.searched[name] = None
                 trial.set_aside(since)
                 return self

@@ -176,7 +176,7 @@ class ResourceJudge:
         left = self._run.limits.get(suspicion.resource, inf) - self._sampler.samples.level(
             suspicion.resource
         )
-        if suspicion.outcome != "leak" or suspicion.level > _most_while_waiting(resource, left):
+        if not suspicion.is_growth or suspicion.level > _most_while_waiting(resource, left):
             return False
         if effort.iterations:
             return True
@@ -188,7 +188,11 @@ class ResourceJudge:
             and suspicion.level <= _MAX_POOL
             and not self._sampler.samples.retains_much()
         )
-        is_pool = resource.is_pooled and budget.level is None and is_small
+        # Below a level that must hold for longer, a pool may still become full.
+        is_below = budget.level is None or (
+            budget.over is not None and suspicion.level <= budget.level
+        )
+        is_pool = resource.is_pooled and is_below and is_small
         if resource.scarce and not is_pool:
             # A level that the user allows has been passed, or memory is about to be judged that
             # these handles own.
@@ -206,7 +210,7 @@ class ResourceJudge:
         suspicion = judge(
             sampler.samples.series(budget.resource), budget, replace(context, unbounded=True)
         )
-        if suspicion is not None and suspicion.outcome == "leak":
+        if suspicion is not None and suspicion.is_growth:
             self.early = self.early or suspicion
 
     def _find_hint(self, budget: Budget, context: Context, suspicion: Verdict) -> Hint | StartAgain:

@@ -25,6 +25,7 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 OVER = budget("rss", "2 GiB", over=100_000)
 THERE = "2.9 GiB after 100,000 iterations at +30.0 KiB/iter"
 TWO_EACH = budget("fd", per_iteration=2)
+TWO_EACH_BELOW = budget("fd", 1_000, per_iteration=2, over=1_000)
 MORE = "iterations would decide it: --leakcheck-iterations, --leakcheck-max-time"
 PROPERTY = settings(max_examples=50, deadline=None, derandomize=True)
 
@@ -64,12 +65,22 @@ def by_default(resource: str) -> Budget:
         # What the growth comes to over a longer run.
         (OVER, lambda i: 30 * KIB * i, "over_budget", f"{THERE}, 2.0 GiB allowed"),
         (replace(OVER, level=3 * GIB), lambda i: 30 * KIB * i, "ok", THERE),
+        # So does growth that is tolerated in each of them.
+        (TWO_EACH_BELOW, lambda i: 2 * i, "over_budget", "1992 after 1,000 iterations at +2.0/iter, 1000 allowed"),
+        (replace(TWO_EACH_BELOW, level=2_000), lambda i: 2 * i, "ok", "1992 after 1,000 iterations at +2.0/iter"),
+        (TWO_EACH_BELOW, lambda i: 11 + min(i, 4), "ok", "settles at +4"),
     ],
 )
 def test_a_shape_has_one_verdict(held_to: Budget, reading: Callable[[int], int], outcome: str, reason: str) -> None:
     verdict = walk(held_to, reading)
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
     assert (verdict.floor is not None) == (outcome == "ok")
+
+
+def test_unproven_growth_that_is_tolerated_waits_for_a_proof_and_is_ok_without_one() -> None:
+    uneven = [2 * i - i % 2 * 3 for i in range(14)]
+    assert judge(Series("fd", tuple(uneven)), TWO_EACH_BELOW, Context()) is None
+    assert judged(uneven, TWO_EACH_BELOW, final=True).outcome == "ok"
 
 
 def test_a_step_above_the_level_has_two_ways_out() -> None:

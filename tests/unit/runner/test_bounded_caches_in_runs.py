@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import mmap
+import re
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_leakcheck.config.budget import Budget
-from pytest_leakcheck.model.finding import RED, Verdict
+from pytest_leakcheck.model.finding import RED, Outcome, Verdict
 from pytest_leakcheck.runner.bounded_caches import EmptiedCaches
 from repeats import Clock, Work, descriptors, open_null, repeat
 
@@ -129,15 +130,37 @@ def test_a_leak_that_begins_when_the_cache_is_full_is_found() -> None:
     assert (verdict.resource, verdict.outcome, verdict.slope) == ("fd", "leak", 1.0)
 
 
+@pytest.mark.parametrize(
+    ("patterns", "kept_bytes", "outcome"),
+    [(24, 2000, "leak"), (24, 0, "ok"), (10_000, 0, "inconclusive"), (10_000, 20_000, "leak")],
+)
+def test_patterns_explain_no_more_than_they_hold(
+    patterns: int, kept_bytes: int, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of them outweigh a leak at an early look, of which the later growth has more."""
+    clock, kept, numbers = Clock(monkeypatch), list[bytes](), itertools.count()
+
+    def work() -> None:
+        clock.take(0.004)
+        if (number := next(numbers)) < patterns:
+            re.compile("|".join(f"{number}a{each}" for each in range(100)))
+        if kept_bytes:
+            kept.append(bytes(kept_bytes))
+
+    re.purge()
+    (verdict,) = repeat(work, Budget("heap")).verdicts
+    assert verdict.outcome == outcome
+
+
 @pytest.mark.laboratory
 def test_mapped_memory_that_falls_as_few_entries_are_emptied_explains_no_leak(monkeypatch: pytest.MonkeyPatch) -> None:
     """With two patterns an arena of the interpreter's allocator may go: 1 MiB, more than the leak has come to by then."""
     arena: list[mmap.mmap] = []
 
-    def empty(_caches: EmptiedCaches) -> int:
+    def empty(_caches: EmptiedCaches) -> list[int]:
         while arena:
             arena.pop().close()
-        return 2
+        return [500, 500]
 
     monkeypatch.setattr(EmptiedCaches, "empty", empty)
     kept: list[mmap.mmap] = []

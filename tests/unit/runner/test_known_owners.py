@@ -11,7 +11,7 @@ import pytest
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.probes import garbage_collector
 from pytest_leakcheck.runner.bounded_caches import BoundedOwners
-from repeats import verdict_on
+from repeats import Clock, verdict_on
 
 MANY = 2000
 
@@ -42,6 +42,35 @@ def test_the_next_measurement_knows_old_owners_and_finds_new_ones(promoted: bool
     assert f"{MANY + 1:,} of {3 * MANY:,}" in text_of(owners)
     new.extend([number] for number in range(MANY + 100))
     assert f"{MANY + 112:,} of {2 * MANY:,}" in text_of(owners)
+
+
+@pytest.mark.parametrize(
+    ("of_cache", "reason"),
+    [
+        (False, "+1.0/iter sustained over 17 iterations"),
+        # It holds them, and had as many places at the start for all that is known.
+        (True, "bounded cache still filling: deque(maxlen): "),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_without_time_to_begin_again_a_cache_that_was_unknown_explains_only_what_it_holds(
+    of_cache: bool, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert verdict_on(int, Budget("object")).outcome == "ok"
+    late, kept = deque[object]([[]], maxlen=300), list[object]()
+    gc.collect()
+    clock = Clock(monkeypatch)
+
+    def work() -> None:
+        clock.take(0.1)
+        file = open("/dev/null")  # noqa: PTH123, SIM115 - kept, and closed by being dropped
+        late.append(file if of_cache else [])
+        kept.append(None if of_cache else file)
+
+    verdict = verdict_on(work, Budget("fd"), max_time=2.1, min_time=3)
+    assert verdict.outcome == ("inconclusive" if of_cache else "leak")
+    assert verdict.reason.startswith(reason)
+    assert ("--leakcheck-max-time=" in verdict.advice) is of_cache
 
 
 def test_a_clean_test_walks_all_objects_only_in_the_first_measurement(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ import pytest
 
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.config.plan import ADAPTIVE, Effort, Plan
-from pytest_leakcheck.model.finding import Verdict
+from pytest_leakcheck.model.finding import Outcome, Verdict
 from pytest_leakcheck.model.resources import find_resource
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner.environment import describe_environment
@@ -212,6 +212,15 @@ def test_a_pool_that_becomes_full_is_no_leak(
     verdict = fill(makers[kind], bound, Budget(RESOURCE.get(kind, kind), level), min_time=3)
     assert verdict.outcome == "ok"
     assert verdict.level >= bound - 3
+
+
+@pytest.mark.parametrize(("bound", "outcome"), [(30, "ok"), (math.inf, "over_budget")])
+def test_a_pool_that_becomes_full_below_a_level_that_must_hold_for_longer(
+    bound: float, outcome: Outcome, makers: Makers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Clock(monkeypatch)
+    verdict = fill(makers["fd"], bound, Budget("fd", 50, over=1000), min_time=3)
+    assert (verdict.outcome, verdict.kind) == (outcome, "measured" if bound == 30 else "predicted")
 
 
 @pytest.mark.parametrize(("kind", "most"), [("fd", 300), ("connection", 300), ("thread", 300), ("process", 75)])

@@ -146,6 +146,10 @@ def test_a_search_takes_none_of_that_time(clock: SleepingClock) -> None:
         ({"fd": rising(1, first=5)}, Budget("fd"), {"fd": 164}, False),
         ({"process": rising(1, once=20)}, Budget("process"), {}, True),
         ({"process": rising(1, once=21)}, Budget("process"), {}, False),
+        # The level must hold for longer: until it is passed, a pool may become full.
+        ({"fd": rising(1)}, Budget("fd", 30, over=1000), {}, True),
+        ({"fd": rising(1)}, Budget("fd", 29, over=1000), {}, False),
+        ({"heap": rising(1000, 240)}, Budget("heap", 300_000, over=1000), {}, True),
         # No pool: a level has been passed, or all of it is in use.
         ({"fd": rising(1)}, Budget("fd", 3), {}, False),
         ({"vram": rising(1)}, Budget("vram"), {}, False),
@@ -167,9 +171,9 @@ def test_growth_may_end_as_long_as_there_is_little_of_it(
     if waits:
         assert case.decide(budget) is None
         assert case.judge.early is not None
-        assert case.judge.early.outcome == "leak"
+        assert case.judge.early.is_growth
     else:
-        assert case.verdict(budget, final=False).outcome == "leak"
+        assert case.verdict(budget, final=False).is_growth
 
 
 def test_a_number_of_iterations_is_not_run_to_its_end_if_that_does_harm(clock: SleepingClock) -> None:
