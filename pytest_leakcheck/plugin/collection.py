@@ -106,14 +106,16 @@ class Plans:
                 continue
             loops = uses_fixture(item)
             try:
-                opted_out = is_opted_out(item.iter_markers())
-                if item.get_closest_marker(SCALING) is not None and not opted_out:
+                if item.get_closest_marker(SCALING) and not is_opted_out(item.iter_markers()):
                     # A process that was started for one test runs it at one size.
                     if keys.PROCESS not in item.config.stash:
                         from pytest_leakcheck.plugin.isolation.item_elsewhere import plan_sizes
 
                         plan_sizes(item)
                     continue
+                # What an earlier planning has stored, before a conftest added marks.
+                for key in (keys.PLAN, keys.SWEEP, keys.FIRST_RUN):
+                    item.stash._storage.pop(key, None)
                 settings = for_test(self._settings, item.nodeid)
                 plan = read_marks(item.nodeid, item.iter_markers(), settings, loops=loops)
             except InputError as error:
@@ -121,13 +123,7 @@ class Plans:
             else:
                 if plan is None and not loops:
                     plan = self._plan_unmarked(item, settings)
-                elif keys.FIRST_RUN in item.stash:
-                    # A conftest has added a mark after collection.
-                    del item.stash[keys.FIRST_RUN]
-                if plan is None:
-                    # A conftest has opted out after collection.
-                    _drop_plan(item)
-                else:
+                if plan is not None:
                     wrong += self._find_unknown_functions(plan, settings)
                     item.stash[keys.NOT_ASKED] = ""
                     item.stash[keys.PLAN] = within_timeout(item, plan)
@@ -367,9 +363,5 @@ def _leave_out(
     for item in items:
         if item.nodeid in names:
             item.stash[keys.NOT_ASKED] = reason
-            _drop_plan(item)
+            rebuild(item.stash, item.stash._storage.keys() - {keys.PLAN, keys.SWEEP})
     return [item for item in items if item.nodeid not in names]
-
-
-def _drop_plan(item: pytest.Item) -> None:
-    rebuild(item.stash, item.stash._storage.keys() - {keys.PLAN, keys.SWEEP})

@@ -155,9 +155,9 @@ class ItemProtocol:
 
     def _judge(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Judge an item in the second pass, if time is left for it, without logging its runs."""
-        if keys.PLAN not in item.stash or item.stash[keys.UNMEASURED]:
+        plan = item.stash.get(keys.PLAN, None)
+        if plan is None or item.stash[keys.UNMEASURED]:
             return
-        plan = item.stash[keys.PLAN]
         if plan.effort.isolate:
             from pytest_leakcheck.plugin.isolation.item_elsewhere import IsolatedItem
 

@@ -196,8 +196,8 @@ class Repeater:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        if keys.FORK_GUARD in item.stash:
-            item.stash[keys.FORK_GUARD].exit_if_forked(int(call.excinfo is not None))
+        if fork_guard := item.stash.get(keys.FORK_GUARD, None):
+            fork_guard.exit_if_forked(int(call.excinfo is not None))
         if call.excinfo is not None:
             hide_own_frames(call.excinfo.value)
         report = yield

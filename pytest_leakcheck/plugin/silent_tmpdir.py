@@ -83,9 +83,9 @@ def prepare(config: pytest.Config, folder: Path, shared: str) -> None:
 
 def move(config: pytest.Config, folder: Path, *, forks: bool) -> None:
     """Use another folder than `prepare` got, if called; a process that `forks` shares nothing."""
-    if _KEY in config.stash:
-        config.stash[_KEY].folder = folder
-        config.stash[_KEY].beside.made.move(shared=not forks)
+    if tmpdir := config.stash.get(_KEY, None):
+        tmpdir.folder = folder
+        tmpdir.beside.made.move(shared=not forks)
 
 
 def silent_tmpdir(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
