@@ -117,7 +117,7 @@ class Repeater:
     def judge_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Repeat an item in the second pass, and log a red finding as one more report of it."""
         first = item.stash[keys.FIRST_RUN]
-        with silent_tmpdir(item.config):
+        with silent_tmpdir(item.config, apart=True):
             with self._measuring(item):
                 findings, _reports = self._repeat(item, plan, _Runs(item, first.seconds))
             with room_for_descriptors(), Watchdog(item.config) as watchdog:
