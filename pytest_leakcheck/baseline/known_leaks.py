@@ -452,11 +452,15 @@ def update(baseline: Baseline, observed: Observed, today: str) -> Update:
     for number, leak in enumerate(entries):
         if id(leak) in fixed:
             continue
-        tests = tuple(test for test in leak.tests if test not in moved[number])
-        if moved[number] and not found[number] and (observed.suite or not tests):
-            replaced += 1
-            continue
-        kept.append(_with_findings(replace(leak, tests=tests), found[number]))
+        rest = leak
+        if moved[number]:
+            # A test that was not judged may still have it.
+            tests = _tests_of(leak, observed) - moved[number]
+            rest = replace(leak, tests=tuple(tests))
+            if not found[number] and (not tests or _is_gone(rest, observed)):
+                replaced += 1
+                continue
+        kept.append(_with_findings(rest, found[number]))
         changed += number < len(baseline.known) and kept[-1] != leak
     added = len(entries) - len(baseline.known)
     counts = (added, changed, len(fixed), replaced, len(kept) - added - changed)
@@ -534,6 +538,15 @@ def _sorted(leaks: Iterable[KnownLeak]) -> tuple[KnownLeak, ...]:
     return tuple(sorted(leaks, key=lambda one: one.finding))
 
 
+def _tests_of(leak: KnownLeak, observed: Observed) -> set[str]:
+    """Return the tests that an entry lists, by their ids if all of the suite was selected."""
+    # Which tests a file has is known only then.
+    if not observed.suite:
+        return set(leak.tests)
+    listed = {test for test in leak.tests if not test.endswith("::*")}
+    return listed.union(filter(leak.lists, observed.suite))
+
+
 def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
     floors = observed.floors_of(leak.fault)
 
@@ -541,12 +554,7 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
         floor = floors.get(test, {}).get(leak.resource)
         return floor is not None and floor <= leak.rate
 
-    tests = {test for test in leak.tests if not test.endswith("::*")}
-    if len(tests) < len(leak.tests):
-        # Which tests a file has is known only if all of the suite was selected.
-        if not observed.suite:
-            return False
-        tests |= {test for test in observed.suite if leak.lists(test)}
+    tests = _tests_of(leak, observed)
     return bool(tests) and all(map(shows_no_leak, tests))
 
 
