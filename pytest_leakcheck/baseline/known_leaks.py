@@ -497,13 +497,20 @@ def baseline_of(findings: Iterable[Finding]) -> Baseline:
     return update(Baseline(), Observed(leaks), "").baseline
 
 
-def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
-    """Drop the tests that are not node ids of the suite, and the entries without a test."""
+def prune(baseline: Baseline, existing: Collection[str], root: Path) -> Baseline:
+    """Drop the tests that are gone, and the entries without a test.
+
+    `existing` are the node ids of the suite, also of what could not be collected, such as a module
+    that is skipped. A file below `root` of which none is known may have been ignored.
+    """
     files = {test.partition("::")[0] for test in existing}
+    starts = tuple(f"{test}::" for test in existing)
 
     def exists(test: str) -> bool:
         file, _, inside = test.partition("::")
-        return file in files if inside == "*" else test in existing
+        if file not in files:
+            return Path(root, file).exists()
+        return inside == "*" or f"{test}::".startswith(starts)
 
     kept = (replace(leak, tests=tuple(filter(exists, leak.tests))) for leak in baseline.known)
     return replace(baseline, known=tuple(leak for leak in kept if leak.tests))

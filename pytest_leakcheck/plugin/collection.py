@@ -52,6 +52,8 @@ class Plans:
         """Take the settings, and what chooses among the planned items; None if all are judged."""
         self._settings, self._sampling = settings, sampling
         self.collected: set[str] = set()
+        # The node ids that a plugin or a conftest has left out.
+        self.left_out: list[str] = []
         # Where names of functions that do not exist were given.
         self._refused: set[str] = set()
         # The node ids of the items that are judged without a mark.
@@ -74,15 +76,24 @@ class Plans:
             )
         return report
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Plan the items again, for marks that a conftest added after collection."""
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Take what may have tests, though it was skipped or is an error."""
+        if not report.passed:
+            self.collected.add(report.nodeid)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None]:
+        """Plan the items again, for marks that a conftest added; note which others left out."""
+        found = items.copy()
+        yield
         wrong = self._plan_items(items)
         if wrong:
             raise pytest.UsageError(*map(printable, wrong))
         if self._sampling is not None:
             self._sampling.choose(items, self._unmarked)
         self.collected.update(item.nodeid for item in items)
+        # Not each of them calls `pytest_deselected`.
+        self.left_out += {item.nodeid for item in found} - self.collected
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:

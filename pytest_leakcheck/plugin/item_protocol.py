@@ -66,7 +66,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         prepare_process(config)
     _record_references(config)
     plans = Plans(settings, sampling)
-    baseline = baseline_session.BaselineSession(config, settings, plans.collected)
+    baseline = baseline_session.BaselineSession(config, settings, plans.collected, plans.left_out)
     session = session_report.SessionReport(config, baseline, sampling)
     repeater = Repeater(settings, session)
     hooks: dict[str, object] = {"leakcheck-session": session}
