@@ -58,7 +58,7 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.finding_text import junit_properties
-from pytest_leakcheck.runner.environment import ForkGuard
+from pytest_leakcheck.runner.environment import ForkGuard, random_states
 from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import leave_out_threads
@@ -465,6 +465,8 @@ class _Runs:
     def silence(self) -> None:
         """Show further runs to no other plugin; do nothing in the second pass, which shows none."""
         if self.is_first_logged:
+            # Later tests draw the numbers of a plain session.
+            self._context.enter_context(random_states())
             self._context.enter_context(silent_tmpdir(self._item.config))
             self._context.enter_context(AllureResults(self._item.config).paused())
             self._context.enter_context(self._pending)
