@@ -452,11 +452,15 @@ def update(baseline: Baseline, observed: Observed, today: str) -> Update:
     for number, leak in enumerate(entries):
         if id(leak) in fixed:
             continue
-        tests = tuple(test for test in leak.tests if test not in moved[number])
-        if moved[number] and not found[number] and (observed.suite or not tests):
-            replaced += 1
-            continue
-        kept.append(_with_findings(replace(leak, tests=tests), found[number]))
+        rest = leak
+        if moved[number]:
+            # A test that was not judged may still have it.
+            tests = _tests_of(leak, observed) - moved[number]
+            rest = replace(leak, tests=tuple(tests))
+            if not found[number] and (not tests or _is_gone(rest, observed)):
+                replaced += 1
+                continue
+        kept.append(_with_findings(rest, found[number]))
         changed += number < len(baseline.known) and kept[-1] != leak
     added = len(entries) - len(baseline.known)
     counts = (added, changed, len(fixed), replaced, len(kept) - added - changed)
@@ -493,13 +497,20 @@ def baseline_of(findings: Iterable[Finding]) -> Baseline:
     return update(Baseline(), Observed(leaks), "").baseline
 
 
-def prune(baseline: Baseline, existing: Collection[str]) -> Baseline:
-    """Drop the tests that are not node ids of the suite, and the entries without a test."""
+def prune(baseline: Baseline, existing: Collection[str], root: Path) -> Baseline:
+    """Drop the tests that are gone, and the entries without a test.
+
+    `existing` are the node ids of the suite, also of what could not be collected, such as a module
+    that is skipped. A file below `root` of which none is known may have been ignored.
+    """
     files = {test.partition("::")[0] for test in existing}
+    starts = tuple(f"{test}::" for test in existing)
 
     def exists(test: str) -> bool:
         file, _, inside = test.partition("::")
-        return file in files if inside == "*" else test in existing
+        if file not in files:
+            return Path(root, file).exists()
+        return inside == "*" or f"{test}::".startswith(starts)
 
     kept = (replace(leak, tests=tuple(filter(exists, leak.tests))) for leak in baseline.known)
     return replace(baseline, known=tuple(leak for leak in kept if leak.tests))
@@ -534,6 +545,15 @@ def _sorted(leaks: Iterable[KnownLeak]) -> tuple[KnownLeak, ...]:
     return tuple(sorted(leaks, key=lambda one: one.finding))
 
 
+def _tests_of(leak: KnownLeak, observed: Observed) -> set[str]:
+    """Return the tests that an entry lists, by their ids if all of the suite was selected."""
+    # Which tests a file has is known only then.
+    if not observed.suite:
+        return set(leak.tests)
+    listed = {test for test in leak.tests if not test.endswith("::*")}
+    return listed.union(filter(leak.lists, observed.suite))
+
+
 def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
     floors = observed.floors_of(leak.fault)
 
@@ -541,12 +561,7 @@ def _is_gone(leak: KnownLeak, observed: Observed) -> bool:
         floor = floors.get(test, {}).get(leak.resource)
         return floor is not None and floor <= leak.rate
 
-    tests = {test for test in leak.tests if not test.endswith("::*")}
-    if len(tests) < len(leak.tests):
-        # Which tests a file has is known only if all of the suite was selected.
-        if not observed.suite:
-            return False
-        tests |= {test for test in observed.suite if leak.lists(test)}
+    tests = _tests_of(leak, observed)
     return bool(tests) and all(map(shows_no_leak, tests))
 
 

@@ -26,21 +26,26 @@ class BaselineSession:
     """What a session does with a file of known leaks, in each process that measures."""
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, existing: Collection[str]
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        existing: Collection[str],
+        left_out: list[str],
     ) -> None:
-        """Store the known leaks on the config; `existing` are the node ids that will be collected.
+        """Store the known leaks on the config.
+
+        `existing` are the node ids that will be collected, `left_out` those that others remove.
 
         Raises:
             pytest.UsageError: The file cannot be used, or cannot be written now.
         """
-        self._config, self._settings, self._existing = config, settings, existing
+        self._config, self._settings = config, settings
+        self._existing, self.left_out = existing, left_out
         self._path = Path(config.rootpath, settings.baseline or "leakcheck-baseline.json")
         self._writes = settings.update_baseline or settings.prune_baseline
         self._observed = known_leaks.Observed()
         self._lines: list[tuple[str, str]] = []
         self._is_report, self._notice = False, ""
-        # The node ids that a plugin or a conftest has left out.
-        self.deselected: list[str] = []
         self._is_controller = not is_worker(config) and keys.PROCESS not in config.stash
         self._known = None if settings.no_baseline else self._read()
         config.stash[keys.KNOWN] = self._known
@@ -118,7 +123,7 @@ class BaselineSession:
             # Tests that did not run cannot show that a leak is gone.
             self._observed.floors.clear()
             self._observed.of_faults.clear()
-        elif not (selected_by(self._config) or self.deselected):
+        elif not (selected_by(self._config) or self.left_out):
             self._observed.suite = self._existing
         if self._writes:
             self._write()
@@ -145,7 +150,7 @@ class BaselineSession:
             written = change.baseline
             if self._settings.prune_baseline:
                 if self._observed.suite:
-                    written = known_leaks.prune(written, self._existing)
+                    written = known_leaks.prune(written, self._existing, self._config.rootpath)
                 else:
                     self._notice = "nothing was pruned, because not all tests have run"
             file.replace(known_leaks.to_text(written).encode(errors="backslashreplace"))

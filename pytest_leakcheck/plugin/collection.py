@@ -52,6 +52,8 @@ class Plans:
         """Take the settings, and what chooses among the planned items; None if all are judged."""
         self._settings, self._sampling = settings, sampling
         self.collected: set[str] = set()
+        # The node ids that a plugin or a conftest has left out.
+        self.left_out: list[str] = []
         # Where names of functions that do not exist were given.
         self._refused: set[str] = set()
         # The node ids of the items that are judged without a mark.
@@ -74,15 +76,24 @@ class Plans:
             )
         return report
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Plan the items again, for marks that a conftest added after collection."""
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Take what may have tests, though it was skipped or is an error."""
+        if not report.passed:
+            self.collected.add(report.nodeid)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Generator[None, None]:
+        """Plan the items again, for marks that a conftest added; note which others left out."""
+        found = items.copy()
+        yield
         wrong = self._plan_items(items)
         if wrong:
             raise pytest.UsageError(*map(printable, wrong))
         if self._sampling is not None:
             self._sampling.choose(items, self._unmarked)
         self.collected.update(item.nodeid for item in items)
+        # Not each of them calls `pytest_deselected`.
+        self.left_out += {item.nodeid for item in found} - self.collected
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -106,14 +117,16 @@ class Plans:
                 continue
             loops = uses_fixture(item)
             try:
-                opted_out = is_opted_out(item.iter_markers())
-                if item.get_closest_marker(SCALING) is not None and not opted_out:
+                if item.get_closest_marker(SCALING) and not is_opted_out(item.iter_markers()):
                     # A process that was started for one test runs it at one size.
                     if keys.PROCESS not in item.config.stash:
                         from pytest_leakcheck.plugin.isolation.item_elsewhere import plan_sizes
 
                         plan_sizes(item)
                     continue
+                # What an earlier planning has stored, before a conftest added marks.
+                for key in (keys.PLAN, keys.SWEEP, keys.FIRST_RUN):
+                    item.stash._storage.pop(key, None)
                 settings = for_test(self._settings, item.nodeid)
                 plan = read_marks(item.nodeid, item.iter_markers(), settings, loops=loops)
             except InputError as error:
@@ -121,13 +134,7 @@ class Plans:
             else:
                 if plan is None and not loops:
                     plan = self._plan_unmarked(item, settings)
-                elif keys.FIRST_RUN in item.stash:
-                    # A conftest has added a mark after collection.
-                    del item.stash[keys.FIRST_RUN]
-                if plan is None:
-                    # A conftest has opted out after collection.
-                    _drop_plan(item)
-                else:
+                if plan is not None:
                     wrong += self._find_unknown_functions(plan, settings)
                     item.stash[keys.NOT_ASKED] = ""
                     item.stash[keys.PLAN] = within_timeout(item, plan)
@@ -367,9 +374,5 @@ def _leave_out(
     for item in items:
         if item.nodeid in names:
             item.stash[keys.NOT_ASKED] = reason
-            _drop_plan(item)
+            rebuild(item.stash, item.stash._storage.keys() - {keys.PLAN, keys.SWEEP})
     return [item for item in items if item.nodeid not in names]
-
-
-def _drop_plan(item: pytest.Item) -> None:
-    rebuild(item.stash, item.stash._storage.keys() - {keys.PLAN, keys.SWEEP})

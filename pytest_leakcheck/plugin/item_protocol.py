@@ -66,7 +66,7 @@ def register(config: pytest.Config, settings: Settings) -> None:
         prepare_process(config)
     _record_references(config)
     plans = Plans(settings, sampling)
-    baseline = baseline_session.BaselineSession(config, settings, plans.collected)
+    baseline = baseline_session.BaselineSession(config, settings, plans.collected, plans.left_out)
     session = session_report.SessionReport(config, baseline, sampling)
     repeater = Repeater(settings, session)
     hooks: dict[str, object] = {"leakcheck-session": session}
@@ -155,9 +155,9 @@ class ItemProtocol:
 
     def _judge(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Judge an item in the second pass, if time is left for it, without logging its runs."""
-        if keys.PLAN not in item.stash or item.stash[keys.UNMEASURED]:
+        plan = item.stash.get(keys.PLAN, None)
+        if plan is None or item.stash[keys.UNMEASURED]:
             return
-        plan = item.stash[keys.PLAN]
         if plan.effort.isolate:
             from pytest_leakcheck.plugin.isolation.item_elsewhere import IsolatedItem
 

@@ -58,7 +58,7 @@ from pytest_leakcheck.probes import clock
 from pytest_leakcheck.probes.own_descriptors import room_for_descriptors
 from pytest_leakcheck.probes.processes import thread_ids
 from pytest_leakcheck.report.finding_text import junit_properties
-from pytest_leakcheck.runner.environment import ForkGuard
+from pytest_leakcheck.runner.environment import ForkGuard, random_states
 from pytest_leakcheck.runner.known_causes import KnownCauses
 from pytest_leakcheck.runner.repetition import Repetition
 from pytest_leakcheck.runner.settling import leave_out_threads
@@ -117,7 +117,7 @@ class Repeater:
     def judge_item(self, item: pytest.Item, nextitem: pytest.Item | None, plan: Plan) -> None:
         """Repeat an item in the second pass, and log a red finding as one more report of it."""
         first = item.stash[keys.FIRST_RUN]
-        with silent_tmpdir(item.config):
+        with silent_tmpdir(item.config, apart=True):
             with self._measuring(item):
                 findings, _reports = self._repeat(item, plan, _Runs(item, first.seconds))
             with room_for_descriptors(), Watchdog(item.config) as watchdog:
@@ -196,8 +196,8 @@ class Repeater:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        if keys.FORK_GUARD in item.stash:
-            item.stash[keys.FORK_GUARD].exit_if_forked(int(call.excinfo is not None))
+        if fork_guard := item.stash.get(keys.FORK_GUARD, None):
+            fork_guard.exit_if_forked(int(call.excinfo is not None))
         if call.excinfo is not None:
             hide_own_frames(call.excinfo.value)
         report = yield
@@ -465,6 +465,8 @@ class _Runs:
     def silence(self) -> None:
         """Show further runs to no other plugin; do nothing in the second pass, which shows none."""
         if self.is_first_logged:
+            # Later tests draw the numbers of a plain session.
+            self._context.enter_context(random_states())
             self._context.enter_context(silent_tmpdir(self._item.config))
             self._context.enter_context(AllureResults(self._item.config).paused())
             self._context.enter_context(self._pending)

@@ -44,7 +44,7 @@ _MARKUP: Final[Mapping[Style, dict[str, bool]]] = {
 # Under these keys, an xdist worker sends what it logs no report of.
 _UNLOGGED: Final = "leakcheck_findings"
 _UNJUDGED: Final = "leakcheck_unjudged"
-_DESELECTED: Final = "leakcheck_deselected"
+_LEFT_OUT: Final = "leakcheck_left_out"
 # Columns that the name of the first test has at least.
 _MIN_NAME: Final = 20
 
@@ -79,7 +79,7 @@ class SessionReport:
             sent |= {
                 _UNLOGGED: self._unlogged,
                 _UNJUDGED: self._unjudged,
-                _DESELECTED: baseline.deselected,
+                _LEFT_OUT: baseline.left_out,
             }
         wanted = (settings.json or settings.html) and not is_worker(config)
         self._files = ReportFiles(config, settings) if wanted else None
@@ -105,9 +105,6 @@ class SessionReport:
     def pytest_sessionstart(self) -> None:
         if self._files is not None:
             self._files.begin()
-
-    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
-        self._baseline.deselected.extend(item.nodeid for item in items)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(
@@ -200,7 +197,7 @@ class SessionReport:
         self._add_lines("".join(sent.get(_UNLOGGED, ())))
         for nodeid, reason in sent.get(_UNJUDGED, {}).items():
             self._tally.add_run(nodeid, reason)
-        self._baseline.deselected.extend(sent.get(_DESELECTED, ()))
+        self._baseline.left_out.extend(sent.get(_LEFT_OUT, ()))
 
     @property
     def _wanted(self) -> str:

@@ -30,15 +30,22 @@ class SilentTmpdir:
         self._numbers: dict[str, int] = {}
 
     @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Use the folders; do nothing if they are in use, or tests chose a temporary folder."""
+    def in_use(self, *, apart: bool) -> Iterator[None]:
+        """Use the folders; do nothing if they are in use, or tests chose a temporary folder.
+
+        If these runs are to find nothing of others (`apart`), a base that the project has chosen
+        gets a folder for them.
+        """
         if shared_folder() != self._shared:
             yield
             return
         moves = self._is_shared(self._base_of_session())
+        chosen = getattr(self._factory, "_basetemp", "")
         with (
             private_tmpdir(self.folder) as private,
-            self._moved(private) if moves else contextlib.nullcontext(),
+            self._moved(private / PYTEST_NAME if moves else Path(chosen, "leakcheck"))
+            if moves or (apart and chosen)
+            else contextlib.nullcontext(),
         ):
             yield
 
@@ -60,10 +67,10 @@ class SilentTmpdir:
         )
 
     @contextlib.contextmanager
-    def _moved(self, private: Path) -> Iterator[None]:
+    def _moved(self, base: Path) -> Iterator[None]:
         factory = self._factory
         # As pytest does: a test compares it with other resolved paths.
-        base = Path(os.path.realpath(private), PYTEST_NAME)
+        base = Path(os.path.realpath(base))
         base.mkdir(mode=0o700, exist_ok=True)
         before = factory._basetemp, getattr(factory, "_next_number", {})
         factory._basetemp, factory._next_number = base, self._numbers
@@ -83,11 +90,14 @@ def prepare(config: pytest.Config, folder: Path, shared: str) -> None:
 
 def move(config: pytest.Config, folder: Path, *, forks: bool) -> None:
     """Use another folder than `prepare` got, if called; a process that `forks` shares nothing."""
-    if _KEY in config.stash:
-        config.stash[_KEY].folder = folder
-        config.stash[_KEY].beside.made.move(shared=not forks)
+    if tmpdir := config.stash.get(_KEY, None):
+        tmpdir.folder = folder
+        tmpdir.beside.made.move(shared=not forks)
 
 
-def silent_tmpdir(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+def silent_tmpdir(
+    config: pytest.Config, *, apart: bool = False
+) -> contextlib.AbstractContextManager[None]:
     """Return the context in which this process uses it; without `prepare`, nothing changes."""
-    return config.stash[_KEY].in_use() if _KEY in config.stash else contextlib.nullcontext()
+    tmpdir = config.stash.get(_KEY, None)
+    return tmpdir.in_use(apart=apart) if tmpdir else contextlib.nullcontext()

@@ -1,10 +1,12 @@
-"""Describe the place of a measurement: versions, the commit under test and the process."""
+"""Describe the place of a measurement (versions, commit, process); keep random generators."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import sys
+from contextlib import ExitStack, suppress
 from itertools import chain
 from os import _exit, getpid, write
 from pathlib import Path
@@ -15,6 +17,23 @@ _COMMIT_VARIABLES: Final = ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT")
 _COMMIT: Final = re.compile(r"[0-9a-f]{4,64}")
 _LINK: Final = "gitdir: "
 _REFERENCE: Final = "ref: "
+# The generators of random numbers that all tests share: the module, what reads and sets the state.
+_GENERATORS: Final = (
+    ("random", "getstate", "setstate"),
+    ("numpy.random", "get_state", "set_state"),
+    ("torch", "get_rng_state", "set_rng_state"),
+)
+
+
+def random_states() -> ExitStack:
+    """Return a context that puts the states of now back at its end, of generators in use."""
+    states = ExitStack()
+    for name, getter, setter in _GENERATORS:
+        # The module may not be loaded, or be the stand-in of a test.
+        with suppress(Exception):
+            module = sys.modules[name]
+            states.callback(getattr(module, setter), getattr(module, getter)())
+    return states
 
 
 def describe_environment(device: str = "") -> dict[str, str]:

@@ -177,18 +177,50 @@ def test_what_a_conftest_deselects_is_not_pruned(project: Project, workers: tupl
         for name in ("gone", "left_out")
     ]
     text = json.dumps({"schema": 1, "known": known})
-    conftest = """
-        def pytest_collection_modifyitems(config, items):
-            config.hook.pytest_deselected(items=[items.pop()])
-    """
-    for deselects in (True, False):
-        project.write("conftest.py", conftest if deselects else "")
+    conftest = "def pytest_collection_modifyitems(config, items): {}"
+    # By pytest's hook, and without it.
+    for deselects in ("config.hook.pytest_deselected(items=[items.pop()])", "del items[1:]", ""):
+        project.write("conftest.py", conftest.format(deselects) if deselects else "")
         baseline_of(project).write_text(text, encoding="utf-8")
         ran = project.run("--leakcheck-prune-baseline", *workers)
         assert ran.status == 0, ran.text
         names = ["gone", "left_out"] if deselects else ["left_out"]
         assert [one["owner"] for one in entries(project)] == names
-        assert ("nothing was pruned, because not all tests have run" in ran.one_line) == deselects, ran.text
+        assert ("nothing was pruned, because not all tests have run" in ran.one_line) == bool(deselects), ran.text
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["", "xdist"])
+def test_what_could_not_be_collected_is_not_pruned(project: Project, workers: tuple[str, ...]) -> None:
+    test, parameter = "def test_it(): pass\n", "@pytest.mark.parametrize('missing', [1])"
+    files = {
+        "test_is_run": test,
+        "test_is_skipped": f"import pytest\npytest.skip('here', allow_module_level=True)\n{test}",
+        "test_needs": f"import pytest\npytest.importorskip('no_such_module')\n{test}",
+        "test_is_broken": f"import no_such_module\n{test}",
+        "test_is_ignored": test,
+        "test_of_class": f"import pytest\n{test}class TestIt:\n    {parameter}\n    def test_it(self): pass\n",
+    }
+    for name, text in files.items():
+        project.write(f"{name}.py", text)
+    project.write("conftest.py", "collect_ignore_glob = ['*ignored.py']")
+    project.write("test_may_be_ignored.py", test)
+    kept = [
+        *(f"{name}.py::test_it" for name in files),
+        "test_may_be_ignored.py::*",
+        "test_of_class.py::TestIt::test_it",
+    ]
+    gone = [
+        "test_is_run.py::test_gone",
+        "test_is_gone.py::test_it",
+        "test_has_gone.py::*",
+        "test_of_class.py::test_gone",
+    ]
+    entry = {"finding": "a-fd", "resource": "fd", "verdict": "leak", "rate": 1.0, "owner": "FILES", "site": ""}
+    text = json.dumps({"schema": 1, "known": [{**entry, "seen": "2026-11-20", "tests": kept + gone}]})
+    baseline_of(project).write_text(text, encoding="utf-8")
+    ran = project.run("--leakcheck-prune-baseline", "--continue-on-collection-errors", *workers)
+    assert "2 errors" in ran.last_line, ran.text
+    assert entries(project)[0]["tests"] == sorted(kept), ran.text
 
 
 def test_a_whole_file_is_fixed_only_if_each_of_its_tests_was_judged(project: Project) -> None:

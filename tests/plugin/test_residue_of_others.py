@@ -22,6 +22,39 @@ def test_a_leaky_test_does_not_poison_the_next(project: Project) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("module", "draws", "seeds"),
+    [
+        ("random", "random.random()", "random.seed"),
+        ("numpy", "numpy.random.rand()", "numpy.random.seed"),
+        ("torch", "torch.rand(1).item()", "torch.manual_seed"),
+    ],
+)
+def test_repeated_runs_take_no_random_number_from_later_tests(
+    project: Project, module: str, draws: str, seeds: str
+) -> None:
+    pytest.importorskip(module)
+    text = f"""
+        import {module}
+        import pytest
+
+        {seeds}(7)
+        EXPECTED = [{draws}, {draws}]
+        {seeds}(7)
+        DRAWN = []
+
+        @pytest.mark.leakcheck(iterations=5, resources=["fd"])
+        def test_first(): DRAWN.append({draws})
+
+        def test_next():
+            assert [DRAWN[0], {draws}] == EXPECTED
+            # Each run goes on where the one before it has ended.
+            assert len(set(DRAWN)) == len(DRAWN) > 5
+    """
+    ran = project.run_test(text, "-p", "no:randomly")
+    assert ran.last_line == "2 passed", ran.text
+
+
 @pytest.mark.parametrize("begins", ["in a test", "as the tests are imported"])
 def test_a_thread_that_goes_on_leaking_is_the_doing_of_the_test_that_left_it(project: Project, begins: str) -> None:
     project.copy("program_with_a_thread_that_leaks.py", IN_A_TEST=begins == "in a test")

@@ -220,6 +220,31 @@ def test_folders_that_the_project_has_chosen_stay(project: Project, temporary: P
     assert "not repeatable" not in outcome.text, outcome.text
 
 
+def test_the_second_pass_makes_folders_again_in_a_base_that_the_project_has_chosen(
+    project: Project, temporary: Path
+) -> None:
+    outcome = project.run_test(
+        """
+        from pathlib import Path
+        import pytest
+
+        HERE = Path(__file__).parent
+        BASES = set()
+
+        @pytest.fixture(scope="session")
+        def data(tmp_path_factory): return tmp_path_factory.mktemp("data", numbered=False)
+
+        def test_first(data): BASES.add(data.parent)
+        def test_second(data, tmp_path): assert tmp_path.parent == data.parent
+        def test_base(): assert BASES <= {HERE / "base", HERE / "base" / "leakcheck"}
+        """,
+        "--leakcheck-scope=all",
+        "--basetemp=base",
+        TMPDIR=str(temporary),
+    )
+    assert (outcome.last_line, set(outcome.verdicts.values())) == ("3 passed", {"ok"}), outcome.text
+
+
 @pytest.mark.laboratory
 def test_each_worker_and_each_isolated_test_has_a_temporary_folder_of_its_own(
     project: Project, temporary: Path

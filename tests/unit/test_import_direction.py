@@ -28,7 +28,7 @@ MOST_TOKENS = {
     "config": 6_650,
     "judge": 10_710,
     "model": 7_600,
-    "plugin": 32_800,
+    "plugin": 32_840,
     "probes": 17_950,
     "report": 11_800,
     "runner": 39_700,

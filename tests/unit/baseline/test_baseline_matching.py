@@ -277,6 +277,19 @@ def test_an_entry_of_an_earlier_version_for_a_whole_file_is_replaced_by_a_sessio
     assert len(after(of_function("first"), of=baseline).known) == 2
 
 
+@pytest.mark.parametrize("tests", [("test_first.py::*",), ("test_first.py::test_first", "test_first.py::test_other")])
+def test_an_entry_of_an_earlier_version_stays_for_tests_that_were_not_judged(tests: tuple[str, ...]) -> None:
+    baseline, one, other = former("first", tests=tests), of_function("first"), "test_first.py::test_other"
+    # Such as those outside of a sample, or without a mark.
+    observed = Observed([one], suite=(one.test, other))
+    change = update(baseline, observed, TODAY)
+    assert (change.added, change.replaced) == (1, 0)
+    assert KnownLeaks(change.baseline, TODAY).match(replace(of_function("second"), test=other)).state == "known"
+    # One that judges all of them.
+    observed.floors[other] = {"object": 1.0}
+    assert [leak.site for leak in update(change.baseline, observed, TODAY).baseline.known] == ["shop.py:first"]
+
+
 def test_a_leak_that_another_resource_shows_is_not_fixed() -> None:
     baseline = after(finding(resource="object", line="add"))
     floors: dict[str, Mapping[str, float | None]] = {"test_a.py::test_a": {"object": 0.5}}

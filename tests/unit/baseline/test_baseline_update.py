@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -127,9 +128,9 @@ def test_many_tests_of_a_file_are_one_line() -> None:
     assert not find_fixed(baseline, Observed(floors=floors, suite=suite))
 
 
-def test_tests_that_are_gone_are_pruned_and_entries_without_a_test() -> None:
+def test_tests_that_are_gone_are_pruned_and_entries_without_a_test(tmp_path: Path) -> None:
     baseline = after(leak("t.py::test_a"), leak("u.py::test_b"), leak("v.py::test_c", owner="click.OTHER"))
-    pruned = prune(baseline, {"u.py::test_b", "w.py::test_d"})
+    pruned = prune(baseline, {"u.py::test_b", "w.py::test_d"}, tmp_path)
     assert [entry.tests for entry in pruned.known] == [("u.py::test_b",)]
 
 

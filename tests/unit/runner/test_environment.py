@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import random
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from pytest_leakcheck.runner.environment import find_commit
+from pytest_leakcheck.runner.environment import find_commit, random_states
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -57,3 +60,13 @@ def test_other_text_than_a_commit_is_none(tmp_path: Path, monkeypatch: pytest.Mo
     assert find_commit(below) == ""
     monkeypatch.setenv("GIT_COMMIT", "hunter2")
     assert find_commit(below) == ""
+
+
+def test_states_of_generators_that_are_in_use_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    monkeypatch.delitem(sys.modules, "numpy.random", raising=False)
+    state = random.getstate()
+    with random_states():
+        random.random()
+    assert random.getstate() == state
+    assert "numpy.random" not in sys.modules
