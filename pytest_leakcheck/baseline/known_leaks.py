@@ -550,8 +550,15 @@ def _tests_of(leak: KnownLeak, observed: Observed) -> set[str]:
     # Which tests a file has is known only then.
     if not observed.suite:
         return set(leak.tests)
-    listed = {test for test in leak.tests if not test.endswith("::*")}
-    return listed.union(filter(leak.lists, observed.suite))
+    # Of a file that was not collected, they are not known even then.
+    tests = [test for test in observed.suite if "::" in test]
+    files = {test.partition("::")[0] for test in tests}
+    listed = {
+        test
+        for test in leak.tests
+        if not test.endswith("::*") or test.partition("::")[0] not in files
+    }
+    return listed.union(filter(leak.lists, tests))
 
 
 def _is_gone(leak: KnownLeak, observed: Observed) -> bool:

@@ -213,16 +213,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         or metafunc.definition.get_closest_marker(SCALING) is None
     ):
         return
-    from pytest_leakcheck.config.plan import is_opted_out
     from pytest_leakcheck.config.scaling_marker import read_sweep
 
-    marks = tuple(metafunc.definition.iter_markers())
     try:
-        sweep = read_sweep(marks, metafunc.fixturenames)
+        sweep = read_sweep(metafunc.definition.iter_markers(), metafunc.fixturenames)
     except InputError as error:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from None
-    is_judged = metafunc.config.stash[keys.SETTINGS].active and not is_opted_out(marks)
-    if sweep.engine in ("gloo", "ray") and not is_judged:
+    if sweep.engine in ("gloo", "ray"):
         from pytest_leakcheck.plugin.inert import GlooAlone
 
         if not metafunc.config.pluginmanager.hasplugin("leakcheck-alone"):

@@ -18,21 +18,22 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{4,64}")
 _LINK: Final = "gitdir: "
 _REFERENCE: Final = "ref: "
 # The generators of random numbers that all tests share: the module, what reads and sets the state.
-_GENERATORS: Final = (
-    ("random", "getstate", "setstate"),
-    ("numpy.random", "get_state", "set_state"),
-    ("torch", "get_rng_state", "set_rng_state"),
+_GENERATORS: Final[tuple[tuple[str, str, str, dict[str, bool]], ...]] = (
+    ("random", "getstate", "setstate", {}),
+    # The old form of a state warns if the generator is not the default one.
+    ("numpy.random", "get_state", "set_state", {"legacy": False}),
+    ("torch", "get_rng_state", "set_rng_state", {}),
 )
 
 
 def random_states() -> ExitStack:
     """Return a context that puts the states of now back at its end, of generators in use."""
     states = ExitStack()
-    for name, getter, setter in _GENERATORS:
+    for name, getter, setter, options in _GENERATORS:
         # The module may not be loaded, or be the stand-in of a test.
         with suppress(Exception):
             module = sys.modules[name]
-            states.callback(getattr(module, setter), getattr(module, getter)())
+            states.callback(getattr(module, setter), getattr(module, getter)(**options))
     return states
 
 

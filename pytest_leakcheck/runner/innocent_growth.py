@@ -152,14 +152,19 @@ class InnocentGrowth:
         yield self._look_for_frozen_garbage
         yield self._look_in_background
 
-    def _look_at_caches(
+    def _look_at_caches(self, sampler: Sampler, suspicion: Verdict, most: int) -> Hint | None:
+        """A cache with a readable bound (a bounded owner) is still filling."""
+        found = self._explain_by_caches(sampler, suspicion, most)
+        self.restarts += found is not None and found.ended
+        return found
+
+    def _explain_by_caches(
         self,
         sampler: Sampler,
         suspicion: Verdict,
         most: int,
         created: CreatedObjects | None = None,
     ) -> Hint | None:
-        """A cache with a readable bound (a bounded owner) is still filling."""
         name = suspicion.resource
         filling = self.owners.filling(name, self._new_handles(sampler, name), created)
         if filling is None or not (rate := _compute_explained_rate(filling, sampler, name)):
@@ -178,7 +183,6 @@ class InnocentGrowth:
         # A level that is exceeded does not fall when the cache is full.
         of_level = suspicion.outcome == "over_budget" and suspicion.kind != "predicted"
         ended = filling.full and not of_level and self.restarts - self._late < _MAX_FULL_RESTARTS
-        self.restarts += ended
         state = "has just become full" if filling.full else "still filling"
         return Hint(f"bounded cache {state}: {filling.text}", rate, ended=ended)
 
@@ -304,7 +308,7 @@ class InnocentGrowth:
         garbage = sampler.thaw(suspicion.resource)
         unknown = self.owners.find_earlier(new)
         explains = 2 * garbage >= sampler.samples.above_start(suspicion.resource) and garbage > 0
-        filling = self._look_at_caches(sampler, suspicion, most, created) if unknown else None
+        filling = self._explain_by_caches(sampler, suspicion, most, created) if unknown else None
         # They would be memory of the harness, and gone later.
         del created, new
         # Garbage of a few iterations is gone now. If there is more, freeze nothing from here on,

@@ -214,7 +214,8 @@ class Trial:
             # What Ray allocates here cannot be told from what the test does.
             budgets = run.plan.budgets
             own = [one for one in budgets if one.explicit or one.resource not in SHARED_WITH_RAY]
-            run.plan = replace(run.plan, budgets=tuple(own))
+            # If nothing else is judged, the user has chosen that.
+            run.plan = replace(run.plan, budgets=tuple(own) or budgets)
         self.identities = take_identities()
         if not is_screen:
             run.innocent.start(self.identities)

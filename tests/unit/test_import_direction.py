@@ -31,7 +31,7 @@ MOST_TOKENS = {
     "plugin": 32_840,
     "probes": 17_950,
     "report": 11_800,
-    "runner": 39_700,
+    "runner": 39_800,
     "watch": 7_280,
 }
 # A room that must not import another one, although that one is below it.

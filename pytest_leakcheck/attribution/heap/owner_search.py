@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
-from itertools import filterfalse, islice
+from itertools import islice
 from math import inf
 from types import FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, Literal
@@ -231,25 +231,27 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     # owners.
     groups = (*own, (), *builtin, *last)
     ours = {*ignore, *map(id, (came, own, builtin, last, groups)), *map(id, groups)}
-    reason, listed, most = "", Holders(()), LEAST
+    reason, listed, most = "", Holders(()), _MIN_ADDED_SHARE / LEAST
+    of_search = frozenset(map(id, came))
     # Types that are not builtin come first, then the containers. Builtin types come last, because
     # objects of any kind are made of them.
     for survivors in groups:
+        share = 1.0
         try:
             holders = find_owners(sought, growing, survivors, new, ours, deadline=deadline)
+            if sought.least and holders.objects and came:
+                share = _share_held(sought, holders, of_search, growing, deadline)
         except TimeoutError:
             reason = OutOfTime("the search ran out of time")
             break
         if any(survivors is some for some in last) and not holders.objects:
             continue
-        if sought.least and holders.objects and came:
-            share = _share_held(sought, holders, came, growing)
-            if share < 1.0:
-                # It may only grow beside what holds the rest.
-                if share > most:
-                    listed, most = holders, share
-                reason = reason or _NONE_FITS
-                continue
+        if share < 1.0:
+            # It may only grow beside what holds the rest.
+            if share > most:
+                listed, most = holders, share
+            reason = reason or _NONE_FITS
+            continue
         if holders.owners and (
             sought.identities is None or not _is_list_of_library(holders.owners[0])
         ):
@@ -267,31 +269,38 @@ def search(  # noqa: PLR0913 - the evidence, one by one
 def _share_held(
     sought: SearchTarget,
     holders: Holders,
-    came: Sequence[object],
+    new: Collection[int],
     growing: Sequence[GrowingContainer],
+    deadline: float,
 ) -> float:
-    """Return the share of what must be held that the owners hold of what these iterations made."""
-    new = frozenset(map(id, came))
+    """Return the share of what must be held that the owners hold of what these iterations made.
+
+    `new` are the tracked objects among that, by ``id()``.
+    """
     owners = holders.objects if holders.joint else holders.objects[:1]
     grown = [one for one in growing if any(one.holder is owner for owner in owners)]
     if any(one.is_value for one in grown):
         # Its size was compared already.
         return 1.0
+
+    def is_new(part: object) -> bool:
+        return id(part) in new or not gc.is_tracked(part)
+
     entries = [one for one in gc.get_referents(*owners) if id(one) in new]
     for container in grown:
         # The key of a list's entry is only its index.
-        first = 0 if inspection.container_kind(container.holder) is dict else 1
-        for entry in inspection.last_entries(container.holder, container.gained):
-            entries += filterfalse(gc.is_tracked, entry[first:])
+        has_keys = inspection.container_kind(container.holder) in (dict, Context)
+        for key, value in inspection.last_entries(container.holder, container.gained):
+            entries += filter(is_new, (key, value) if has_keys else (value,))
     held = 0
-    for level in inspection.walk(
-        entries, lambda part: id(part) in new or not gc.is_tracked(part), _MAX_REACHED
-    ):
-        if sought.held_as == "bytes" and any(
-            inspection.is_of_extension(type(part)) for part in level.values()
+    for level in inspection.walk(entries, is_new, _MAX_REACHED):
+        # What a library holds cannot be counted: an array of objects shows none of them.
+        if held >= sought.least or any(
+            map(inspection.is_of_extension, set(map(type, level.values())))
         ):
-            # What a library allocates has no size that could be read.
             return 1.0
+        if clock.monotonic() > deadline:
+            raise TimeoutError
         held += sum(map(_MEASURES[sought.held_as], level.values()))
     return held / sought.least
 

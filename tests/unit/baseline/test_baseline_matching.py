@@ -290,6 +290,18 @@ def test_an_entry_of_an_earlier_version_stays_for_tests_that_were_not_judged(tes
     assert [leak.site for leak in update(change.baseline, observed, TODAY).baseline.known] == ["shop.py:first"]
 
 
+@pytest.mark.parametrize("collected", [(), ("test_gone.py",)])
+def test_an_entry_stays_for_a_file_that_was_skipped_or_ignored(collected: tuple[str, ...]) -> None:
+    """Its tests are not known: only the collector of a skipped module is."""
+    baseline, one = former("first", tests=("test_first.py::*", "test_gone.py::*")), of_function("first")
+    change = update(baseline, Observed([one], suite=(one.test, *collected)), TODAY)
+    assert [leak.tests for leak in change.baseline.known if leak.finding == baseline.known[0].finding] == [
+        ("test_gone.py::*",)
+    ]
+    of_gone = replace(of_function("second"), test="test_gone.py::test_x")
+    assert KnownLeaks(change.baseline, TODAY).match(of_gone).state == "known"
+
+
 def test_a_leak_that_another_resource_shows_is_not_fixed() -> None:
     baseline = after(finding(resource="object", line="add"))
     floors: dict[str, Mapping[str, float | None]] = {"test_a.py::test_a": {"object": 0.5}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import itertools
 import os
 import sys
 import weakref
@@ -12,6 +13,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from literal_readings import samples_of
@@ -346,6 +348,7 @@ def test_what_the_interpreter_or_a_chain_keeps_has_an_owner(
 class Event: ...
 
 
+THINGS: set[object] = set()
 HISTORY: list[Event] = []
 SAMPLES: list[float] = []
 RETAINED: list[object] = []
@@ -378,10 +381,19 @@ def lose_bytes_beside_a_history() -> None:
     retain_in_c(bytes(50_000))
 
 
-def retain_in_three_places() -> None:
+def retain_in_four_places() -> None:
     HISTORY.append(Event())
     RETAINED.append(SimpleNamespace())
     ROWS[len(ROWS)] = []
+    THINGS.add(itertools.repeat([]))
+
+
+def retain_in_an_array() -> None:
+    # NumPy shows the collector none of them.
+    column = np.empty(20, dtype=object)
+    for at in range(20):
+        column[at] = []
+    RETAINED.append(column)
 
 
 @pytest.mark.parametrize(
@@ -392,11 +404,13 @@ def retain_in_three_places() -> None:
         (retain_rows_beside_a_history, "block", "ROWS"),
         (lose_objects_beside_samples, "object", ""),
         (lose_bytes_beside_a_history, "heap", ""),
-        (retain_in_three_places, "object", "HISTORY"),
+        (retain_in_four_places, "object", "THINGS"),
+        (retain_in_an_array, "object", "RETAINED"),
+        (retain_in_an_array, "block", "RETAINED"),
     ],
 )
 def test_what_only_grows_beside_the_owner_is_not_named(work: Callable[[], object], resource: str, owner: str) -> None:
-    for kept in (HISTORY, SAMPLES, RETAINED, ROWS):
+    for kept in (HISTORY, SAMPLES, RETAINED, ROWS, THINGS):
         kept.clear()
     culprit = repeat(work, Budget(resource), iterations=20).culprit
     assert culprit

@@ -4,7 +4,9 @@ import random
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 
 from pytest_leakcheck.runner.environment import find_commit, random_states
@@ -70,3 +72,16 @@ def test_states_of_generators_that_are_in_use_are_put_back(monkeypatch: pytest.M
         random.random()
     assert random.getstate() == state
     assert "numpy.random" not in sys.modules
+
+
+def test_the_state_of_another_generator_of_numpy_is_put_back() -> None:
+    numpy_random: Any = np.random
+    before = numpy_random.get_bit_generator()
+    numpy_random.set_bit_generator(np.random.PCG64(1))
+    try:
+        # The old form of its state would warn, which is an error here.
+        with random_states():
+            drawn = numpy_random.random()
+        assert numpy_random.random() == drawn
+    finally:
+        numpy_random.set_bit_generator(before)
