@@ -110,9 +110,7 @@ _MAX_DIFFERENCE_RATIO: Final = 0.05
 # So many causes whose entries go into one container are tried.
 _MOST_CONFIRMED: Final = 3
 # Functions whose descriptors no object closes.
-_MAKES_NUMBERS: Final = frozenset(
-    {"dup()", "eventfd()", "memfd_create()", "open()", "pipe()", "pipe2()"}
-)
+_MAKES_NUMBERS: Final = frozenset({"dup()", "eventfd()", "memfd_create()", "pipe()", "pipe2()"})
 _REASON_CAME_ONCE: Final = "it appeared once, and was not seen to recur"
 _REASON_IN_CHILD: Final = "it is memory of a child process, in which nothing is traced"
 _REASON_ENDED: Final = "it depends on time, or has ended"
@@ -828,7 +826,9 @@ class CauseSearch:
 
 def _makes_number(made: rounds.Creation) -> bool:
     """Return whether the call gives the program a descriptor without an object that closes it."""
-    return bool(made.path) and made.path[-1].call in _MAKES_NUMBERS
+    call = made.path[-1].call if made.path else ""
+    # Other functions of this name, such as ``av.open()``, return an object.
+    return call in _MAKES_NUMBERS or (call == "open()" and made.read_call() == "os.open()")
 
 
 def _is_own_container(holder: object) -> bool:

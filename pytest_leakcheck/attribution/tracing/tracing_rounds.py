@@ -100,7 +100,8 @@ _TOO_MANY_CALLS: Final = "too many calls to trace all of them"
 class Creation:
     """The result of a round: the call path that creates what is retained.
 
-    Only `resolve` reads source files, at the end, because reading them retains memory too.
+    Where memory is searched for, only `resolve` reads source files, at the end, because reading
+    them retains memory too.
     """
 
     # The whole path, with frames of the harness; empty if it was not found, and `why` is then the
@@ -137,12 +138,16 @@ class Creation:
         """As `line_of`; ``("", 0)`` if unknown."""
         return line_of(self.path) or ("", 0)
 
+    def read_call(self) -> str:
+        """Return the last call as written, such as ``av.open()``; empty if unknown."""
+        return call_at(self.code, self.lasti) if self.code and self.lasti >= 0 else ""
+
     def resolve(self) -> CreationPath | None:
         """Return the path with function names and the last call as written; None without a path."""
         if not self.path:
             return None
         *outer, last = with_functions(self.path)
-        call = call_at(self.code, self.lasti) if self.code and self.lasti >= 0 else ""
+        call = self.read_call()
         where = read_path((*outer, replace(last, call=call or last.call)))
         if where is None or not self.process:
             return where

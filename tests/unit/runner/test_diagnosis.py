@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import dis
 import itertools
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,7 +26,7 @@ from pytest_leakcheck.attribution.tracing import tracer
 from pytest_leakcheck.attribution.tracing.tracing_rounds import MOST_TRACED, Creation, Schedule
 from pytest_leakcheck.config.budget import Budget
 from pytest_leakcheck.judge.conclude_finding import Result
-from pytest_leakcheck.model.culprit import Owner
+from pytest_leakcheck.model.culprit import Owner, Site
 from pytest_leakcheck.model.finding import Verdict
 from pytest_leakcheck.probes.garbage_collector import open_targets
 from pytest_leakcheck.runner import diagnosis
@@ -417,6 +419,24 @@ def test_what_only_grows_beside_the_owner_is_not_named(work: Callable[[], object
     assert culprit.resource == resource
     assert (culprit.owner.name.rpartition(".")[2] if culprit.owner else "") == owner
     assert bool(owner) != ("owner" in culprit.unresolved)
+
+
+def test_only_the_open_of_os_makes_a_mere_number() -> None:
+    """That of PyAV, for example, returns an object, which may be what the owner holds."""
+
+    def of_os(path: str) -> int:
+        return os.open(path, os.O_RDONLY)
+
+    def of_library(path: str) -> object:
+        return ctypes.open(path)  # type: ignore[attr-defined]  # never called
+
+    site = Site(__file__, 1, "serve", "open()")
+    for function, is_number in ((of_os, True), (of_library, False)):
+        code = function.__code__
+        *_, last = (one.offset for one in dis.get_instructions(code) if one.opname == "CALL")
+        assert diagnosis._makes_number(Creation((site,), code=code, lasti=last)) == is_number
+    assert not diagnosis._makes_number(Creation((site,)))
+    assert diagnosis._makes_number(Creation((replace(site, call="dup()"),)))
 
 
 ONLY_APPENDED: list[int] = []
