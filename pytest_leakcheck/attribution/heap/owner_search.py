@@ -227,20 +227,16 @@ def search(  # noqa: PLR0913 - the evidence, one by one
     own, builtin, last = _group_by_type(sought, came)
     unfit = frozenset(id(one.holder) for one in growing if not _gain_may_fit(sought, one))
     sought = replace(sought, unfit=unfit)
-    # The lists that this function makes also refer to the survivors, so they must not count as
-    # owners.
+    # Lists that are made here refer to the survivors too, and must not count as owners.
     groups = (*own, (), *builtin, *last)
     ours = {*ignore, *map(id, (came, own, builtin, last, groups)), *map(id, groups)}
     reason, listed, most = "", Holders(()), _MIN_ADDED_SHARE / LEAST
     of_search = frozenset(map(id, came))
-    # Types that are not builtin come first, then the containers. Builtin types come last, because
-    # objects of any kind are made of them.
+    # Builtin types come last, because objects of any kind are made of them.
     for survivors in groups:
-        share = 1.0
         try:
             holders = find_owners(sought, growing, survivors, new, ours, deadline=deadline)
-            if sought.least and holders.objects and came:
-                share = _share_held(sought, holders, of_search, growing, deadline)
+            share = _share_held(sought, holders, of_search, growing, deadline)
         except TimeoutError:
             reason = OutOfTime("the search ran out of time")
             break
@@ -248,8 +244,7 @@ def search(  # noqa: PLR0913 - the evidence, one by one
             continue
         if share < 1.0:
             # It may only grow beside what holds the rest.
-            if share > most:
-                listed, most = holders, share
+            listed, most = (holders, share) if share > most else (listed, most)
             reason = reason or _NONE_FITS
             continue
         if holders.owners and (
@@ -258,8 +253,9 @@ def search(  # noqa: PLR0913 - the evidence, one by one
             return holders
         listed = listed if listed.owners else holders
         reason = reason or holders.reason
-    in_python = sought.in_python or sought.identities is not None
-    held = tuple(_held_by_interpreter(sought, came, growing, new)) if in_python else ()
+    held: tuple[Owner, ...] = ()
+    if sought.in_python or sought.identities is not None:
+        held = tuple(_held_by_interpreter(sought, came, growing, new))
     # A callback of `atexit` keeps what a library only lists.
     if listed.owners and all(owner.root_kind != "exits" for owner in held):
         return listed
@@ -279,8 +275,8 @@ def _share_held(
     """
     owners = holders.objects if holders.joint else holders.objects[:1]
     grown = [one for one in growing if any(one.holder is owner for owner in owners)]
-    if any(one.is_value for one in grown):
-        # Its size was compared already.
+    # The size of a value was compared already.
+    if not (sought.least and owners and new) or any(one.is_value for one in grown):
         return 1.0
 
     def is_new(part: object) -> bool:
